@@ -1,0 +1,85 @@
+"""The alphabet of the machine: states, events, and how a run can end."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+__all__ = ["INITIAL", "TERMINAL", "Event", "State", "Status", "StopReason"]
+
+
+class State(StrEnum):
+    """Where a run is. `REVIEW` waits for a person; `FINISH` and `ABORT` are terminal."""
+
+    PLAN = "PLAN"
+    VALIDATE = "VALIDATE"
+    REVIEW = "REVIEW"
+    EXECUTE = "EXECUTE"
+    OBSERVE = "OBSERVE"
+    DECIDE = "DECIDE"
+    RETRY = "RETRY"
+    DEGRADE = "DEGRADE"
+    FINISH = "FINISH"
+    ABORT = "ABORT"
+
+
+INITIAL: Final = State.PLAN
+TERMINAL: Final = frozenset({State.FINISH, State.ABORT})
+
+
+class Event(StrEnum):
+    """What happened, as a past participle. A state returns one; the table turns it into the next state."""
+
+    REPLIED = "replied"
+    MODEL_FAILED = "model_failed"
+    WITHHELD = "withheld"
+    COMPACTED = "compacted"
+    ANSWERED = "answered"
+    ACCEPTED = "accepted"
+    THOUGHT = "thought"
+    REJECTED = "rejected"
+    APPROVED = "approved"
+    EDITED = "edited"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    EXECUTED = "executed"
+    OBSERVED = "observed"
+    DECIDED = "decided"
+    WAITED = "waited"
+    FALLBACK_CHOSEN = "fallback_chosen"
+    STRATEGY_CHANGED = "strategy_changed"
+    ANSWER_FORCED = "answer_forced"
+    EXHAUSTED = "exhausted"
+    CANCELLED = "cancelled"
+    BROKE = "broke"
+
+
+class Status(StrEnum):
+    """How a run stands, for the code that branches on it. `partial`: an answer was forced at a limit."""
+
+    COMPLETED = "completed"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    SUSPENDED = "suspended"
+    CANCELLED = "cancelled"
+
+
+class StopReason(StrEnum):
+    """Why a run stopped. Every ending has exactly one."""
+
+    ANSWERED = "answered"
+    FORCED_ANSWER = "forced_answer"
+    MAX_STEPS = "max_steps"
+    MAX_TOOL_CALLS = "max_tool_calls"
+    TOKEN_BUDGET = "token_budget"
+    DEADLINE = "deadline"
+    CONSECUTIVE_FAILURES = "consecutive_failures"
+    REPEATED_ACTION = "repeated_action"
+    NO_PROGRESS = "no_progress"
+    EMPTY_REPLY = "empty_reply"
+    MODEL_FAILED = "model_failed"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    IN_DOUBT = "in_doubt"
+    INTERNAL_ERROR = "internal_error"

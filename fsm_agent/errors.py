@@ -1,0 +1,78 @@
+"""Every exception that `fsm_agent` raises.
+
+```
+FsmAgentError
+├── DefinitionError            a table, tool, limit or agent is wrong; raised when it is built, before any run
+│   ├── TableError             a row breaks a law of the table; `.row` names it
+│   ├── ToolDefinitionError    a tool cannot be described, or its name is taken; `.tool` names it
+│   └── ModelError             the model (or local model) cannot be found, downloaded or started
+└── RunError                   wrong use of a run; what a model or a tool did never raises, it ends the run
+    ├── IllegalTransition      no row of the table has this (source, event)
+    ├── UnknownRun             no run of that id is suspended or running here
+    ├── RunBusy                the run, or its thread, is already being driven elsewhere
+    └── ScriptError            a scripted model was asked more, or less, than its script says
+```
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DefinitionError",
+    "FsmAgentError",
+    "IllegalTransition",
+    "ModelError",
+    "RunBusy",
+    "RunError",
+    "ScriptError",
+    "TableError",
+    "ToolDefinitionError",
+    "UnknownRun",
+]
+
+
+class FsmAgentError(Exception):
+    """Base of every error that this package raises."""
+
+
+class DefinitionError(FsmAgentError, ValueError):
+    """A definition (table, tool, limits, agent) is wrong. Raised at construction, before anything has happened."""
+
+
+class TableError(DefinitionError):
+    """A transition table breaks a law; `row` is the offending row as text, "" when the fault is a missing row."""
+
+    def __init__(self, message: str, *, row: str = "") -> None:
+        super().__init__(f"{message} (row: {row})" if row else message)
+        self.row = row
+
+
+class ToolDefinitionError(DefinitionError):
+    """A tool cannot be described or registered; `tool` is its name."""
+
+    def __init__(self, message: str, *, tool: str = "") -> None:
+        super().__init__(message)
+        self.tool = tool
+
+
+class ModelError(DefinitionError):
+    """A model cannot be found, downloaded, verified or started. The message names the ways out."""
+
+
+class RunError(FsmAgentError, RuntimeError):
+    """A run was used wrongly. What a model or a tool does never raises: it ends the run with a typed reason."""
+
+
+class IllegalTransition(RunError):
+    """No row of the table has this (source, event)."""
+
+
+class UnknownRun(RunError):
+    """No run of that id is known here."""
+
+
+class RunBusy(RunError):
+    """The run or its conversation thread is already being driven; try again when it has ended."""
+
+
+class ScriptError(RunError):
+    """A scripted model or tool was used against its script: asked too often, or left with replies unused."""
