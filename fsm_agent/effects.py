@@ -1,0 +1,283 @@
+"""What a state asks for (effects) and what came of it (outcomes): frozen data, no behaviour, JSON both ways.
+
+Times: `at` is seconds since the run began, read from the injected clock by whoever performed the effect.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from langchain_core.messages import AnyMessage
+from pydantic import Field, TypeAdapter
+
+__all__ = [
+    "Answered",
+    "Approve",
+    "AskHuman",
+    "Broke",
+    "Call",
+    "CallModel",
+    "CallTools",
+    "Cancelled",
+    "Decision",
+    "Deny",
+    "Edit",
+    "Effect",
+    "Expired",
+    "ModelFailed",
+    "Outcome",
+    "RawCall",
+    "Replied",
+    "Result",
+    "Returned",
+    "Usage",
+    "Wait",
+    "Waited",
+    "from_json",
+    "to_json",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens. `estimated` is how many of `total` were estimated because the server did not say."""
+
+    input: int = 0
+    output: int = 0
+    total: int = 0
+    estimated: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.input + other.input, self.output + other.output, self.total + other.total, self.estimated + other.estimated)
+
+
+NO_USAGE: Final = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class RawCall:
+    """A tool call as the model (or a person, or the ladder) asked for it. `arguments` is text where the text is known."""
+
+    id: str
+    name: str
+    arguments: str | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A tool call after VALIDATE. With `refusal` set it is never executed: the refusal is its result.
+
+    `tool` is what will run; `name` is what the model asked for (they differ for a fallback and a stripped prefix).
+    `arguments` are JSON-safe, defaults filled; `signature` identifies (tool, arguments) with volatile parts normalised.
+    """
+
+    id: str
+    name: str
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    signature: str = ""
+    refusal: str = ""
+    refusal_kind: str = ""
+    needs_approval: bool = False
+    repeated: bool = False
+    repairs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one call gave. `text` is what the model reads (capped); `full` is the whole text when `text` was cut, else None."""
+
+    call_id: str
+    tool: str
+    ok: bool
+    text: str
+    digest: str = ""
+    full: str | None = None
+    error: str = ""
+    retryable: bool = False
+    executed: bool = True
+    seconds: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Let the call run exactly as it was shown."""
+
+    kind: Literal["approve"] = "approve"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Let the call run with these arguments; they are validated again, and bound to this decision."""
+
+    args: Mapping[str, Any]
+    kind: Literal["edit"] = "edit"
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Refuse the call; the model reads `reason`. With `stop=True` the run ends as `denied`."""
+
+    reason: str = ""
+    stop: bool = False
+    kind: Literal["deny"] = "deny"
+
+
+Decision = Approve | Edit | Deny
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallModel:
+    """Ask the model. `tools` are the names offered; `purpose` "answer" offers none. `estimate` is the prompt in tokens."""
+
+    messages: tuple[AnyMessage, ...]
+    tools: tuple[str, ...] = ()
+    response_format: Mapping[str, Any] | None = None
+    purpose: Literal["plan", "answer"] = "plan"
+    timeout: float = 60.0
+    estimate: int = 0
+    attempt: int = 1
+    kind: Literal["call_model"] = "call_model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTools:
+    """Execute these calls, at most `parallel` at a time, none longer than its own timeout nor than `time_left` seconds."""
+
+    calls: tuple[Call, ...]
+    parallel: int = 8
+    time_left: float | None = None
+    attempt: int = 1
+    kind: Literal["call_tools"] = "call_tools"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait before a retry; cancellable."""
+
+    seconds: float
+    kind: Literal["wait"] = "wait"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskHuman:
+    """Ask a person about each of these calls. Without somebody to ask at once, the run is suspended here."""
+
+    calls: tuple[Call, ...]
+    expires_in: float | None = None
+    kind: Literal["ask_human"] = "ask_human"
+
+
+Effect = CallModel | CallTools | Wait | AskHuman
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """The model's finished reply, strictly re-read. `truncated`: the server says that it was cut, or the cap was reached."""
+
+    text: str
+    calls: tuple[RawCall, ...] = ()
+    usage: Usage = NO_USAGE
+    prompt_tokens: int | None = None
+    finish: str = ""
+    truncated: bool = False
+    refusal: str = ""
+    repairs: tuple[str, ...] = ()
+    at: float = 0.0
+    kind: Literal["replied"] = "replied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """The model call failed. `retry_after` is the server's wish in seconds, None when it had none."""
+
+    error: str
+    message: str
+    retryable: bool
+    retry_after: float | None = None
+    status: int | None = None
+    usage: Usage = NO_USAGE
+    at: float = 0.0
+    kind: Literal["model_failed"] = "model_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The results of a batch, in the order of its calls."""
+
+    results: tuple[Result, ...]
+    at: float = 0.0
+    kind: Literal["returned"] = "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """The wait before a retry is over."""
+
+    at: float = 0.0
+    kind: Literal["waited"] = "waited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What a person decided, by call id. `waited` is how long that took, in seconds; it does not count for the deadline."""
+
+    decisions: Mapping[str, Decision]
+    waited: float = 0.0
+    at: float = 0.0
+    kind: Literal["answered"] = "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Nobody decided in time."""
+
+    waited: float = 0.0
+    at: float = 0.0
+    kind: Literal["expired"] = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody cancelled the run while this state's effect was due or under way."""
+
+    why: str = ""
+    at: float = 0.0
+    kind: Literal["cancelled"] = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """The engine itself failed (a bug in a state, dialect or memory): `error` is the class, `message` its text."""
+
+    error: str
+    message: str
+    at: float = 0.0
+    kind: Literal["broke"] = "broke"
+
+
+Outcome = Replied | ModelFailed | Returned | Waited | Answered | Expired | Cancelled | Broke
+
+
+@functools.cache
+def _adapter(which: str) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[Effect if which == "effect" else Outcome, Field(discriminator="kind")])
+
+
+def to_json(value: Effect | Outcome) -> str:
+    """`value` as strict JSON; `from_json` gives an equal value back."""
+    which = "effect" if isinstance(value, Effect) else "outcome"
+    return f'{{"{which}":{_adapter(which).dump_json(value).decode()}}}'
+
+
+def from_json(text: str) -> Effect | Outcome:
+    """The effect or outcome that `to_json` wrote. Raises `pydantic.ValidationError` for anything else."""
+    body = json.loads(text)
+    which = "effect" if "effect" in body else "outcome"
+    value: Effect | Outcome = _adapter(which).validate_python(body[which])
+    return value

@@ -1,0 +1,94 @@
+"""The history of a run as blocks that are never torn apart, and what they cost in tokens.
+
+A block is a tuple of messages that is only valid whole: an assistant message with the results of all its calls, a task, a note.
+Memory strategies choose blocks, so no choice can part a call from its result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+
+__all__ = ["Block", "block", "estimate_text", "estimate_tokens", "flatten", "text_of"]
+
+BlockKind = Literal["task", "round", "answer", "note", "summary"]
+_PER_MESSAGE = 4
+_IMAGE_TOKENS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages that belong together. `tokens` is their estimate; `turn` counts the user turns of the conversation from 0."""
+
+    kind: BlockKind
+    messages: tuple[AnyMessage, ...]
+    tokens: int = 0
+    turn: int = 0
+
+
+def block(kind: BlockKind, *messages: AnyMessage, turn: int = 0) -> Block:
+    """A block of `messages` with its token estimate."""
+    return Block(kind, messages, estimate_tokens(messages), turn)
+
+
+def flatten(blocks: Iterable[Block]) -> tuple[AnyMessage, ...]:
+    """The messages of `blocks` in order."""
+    return tuple(message for one in blocks for message in one.messages)
+
+
+def estimate_text(text: str) -> int:
+    """Tokens of `text`, estimated by script: 4 ASCII characters a token, 2 of other alphabets, 1 wide character (CJK, emoji, full-width).
+
+    Conservative on purpose: a Chinese character is about one token, not a quarter.
+    """
+    size = len(text)
+    if text.isascii():
+        return (size + 3) // 4
+    wide = sum(1 for char in text if char >= "\u2e80")
+    narrow = sum(1 for char in text if char < "\x80")
+    return wide + (narrow + 3) // 4 + (size - wide - narrow + 1) // 2
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content, whether it is a string or a list of content blocks; "" for none."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    parts = []
+    for part in content if isinstance(content, Sequence) else [content]:
+        if isinstance(part, str):
+            parts.append(part)
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            parts.append(part["text"])
+    return "".join(parts)
+
+
+def estimate_tokens(messages: Iterable[AnyMessage]) -> int:
+    """Tokens of `messages` as a prompt: their text and call arguments by `estimate_text`, 4 for each message, 1,000 for a picture."""
+    total = 0
+    for message in messages:
+        content = message.content
+        if isinstance(content, str):
+            total += _PER_MESSAGE + estimate_text(content)
+        else:
+            pictures = sum(1 for part in content if isinstance(part, dict) and "text" not in part)
+            total += _PER_MESSAGE + estimate_text(text_of(content)) + pictures * _IMAGE_TOKENS
+        if isinstance(message, AIMessage):
+            for call in message.tool_calls:
+                total += 8 + estimate_text(call["name"]) + estimate_text(json.dumps(call["args"], ensure_ascii=False, default=str))
+    return total
+
+
+def task_block(text: str, *, turn: int = 0) -> Block:
+    """The user's task as a block."""
+    return block("task", HumanMessage(text), turn=turn)
+
+
+def system_message(text: str) -> SystemMessage:
+    """The one system message of a prompt."""
+    return SystemMessage(text)

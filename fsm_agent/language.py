@@ -1,0 +1,126 @@
+"""Everything that the model reads from the engine, in English and Chinese, and the choice between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = ["EN", "TEXTS", "ZH", "Language", "Texts", "detect_language", "texts_for"]
+
+Language = Literal["en", "zh"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """One language's sentences. Braces are `str.format` fields."""
+
+    language: Language
+    system: str
+    empty_reply: str
+    malformed: str
+    truncated: str
+    not_a_tool_call: str
+    thought: str
+    repeat_warning: str
+    repeated: str
+    over_tool_limit: str
+    interrupted: str
+    denied: str
+    denied_before: str
+    tool_error: str
+    tool_timeout: str
+    cancelled_result: str
+    fallback: str
+    strategy: str
+    strategy_reply: str
+    answer_now: str
+    because: dict[str, str]
+    observation: str
+    no_reason: str
+    summary: str
+
+
+EN: Final = Texts(
+    language="en",
+    system="You solve the user's task. Use a tool when the task needs one; use only what the tools returned, never invent a result. "
+    "When the task is done, answer it completely and briefly, in the language of the task.",
+    empty_reply="Your last reply was empty. Either call one tool or give the final answer.",
+    malformed="Your last reply could not be read: {detail}. {fix}",
+    truncated="Your last reply was cut off before its end, so nothing of it was executed. Send a shorter one.",
+    not_a_tool_call="Send one complete and valid JSON object.",
+    thought="Noted. Now call a tool or give the final answer.",
+    repeat_warning="Note: this same call has now given the same result {count} times. Use the result; the same call will be refused next time.",
+    repeated="Refused: {tool} was already called {count} times with these arguments and gave the same result. Use that result, or do something else.",
+    over_tool_limit="Not executed: the run may execute {limit} tool calls and {used} are used.",
+    interrupted="Not executed: the run stopped before this call.",
+    denied="A person refused this call: {reason}",
+    denied_before="Refused: a person has already refused this same call.",
+    tool_error="{tool} failed: {error}",
+    tool_timeout="{tool} gave no result within {seconds} seconds. Whether it took effect is unknown.",
+    cancelled_result="The run was cancelled before this call returned. Whether it took effect is unknown.",
+    fallback="{failed} failed ({error}). {tool} was executed instead and returned:\n{text}",
+    strategy="{failed} keeps failing: {error}. Choose a different way. Tools you have: {tools}.",
+    strategy_reply="Your last {count} replies could not be used: {error}. Tools you have: {tools}. Send exactly one valid call, or the final answer.",
+    answer_now="{because} No more tools can be used. Give the final answer now, from the results above. If they do not settle the task, say what is known and what is missing.",
+    because={
+        "max_steps": "The step limit is reached.",
+        "max_tool_calls": "The limit of tool calls is reached.",
+        "token_budget": "The token budget is nearly spent.",
+        "repeated_action": "The same call was repeated without a new result.",
+        "no_progress": "The last steps brought nothing new.",
+        "consecutive_failures": "Too many calls failed in a row.",
+    },
+    observation="Result of {tool}: {text}",
+    no_reason="no reason was given",
+    summary="Summary of the earlier steps:\n{text}",
+)
+
+ZH: Final = Texts(
+    language="zh",
+    system="你负责完成用户的任务。需要时使用工具；只依据工具返回的结果，绝不编造结果。任务完成后，用任务所用的语言给出完整而简短的答案。",
+    empty_reply="你上一次的回复是空的。请调用一个工具，或者给出最终答案。",
+    malformed="无法读取你上一次的回复：{detail}。{fix}",
+    truncated="你上一次的回复被截断了，因此没有执行其中任何内容。请发送更短的回复。",
+    not_a_tool_call="请发送一个完整且合法的 JSON 对象。",
+    thought="已记录。现在请调用一个工具，或者给出最终答案。",
+    repeat_warning="注意：同样的调用已经 {count} 次得到同样的结果。请使用这个结果；下一次同样的调用会被拒绝。",
+    repeated="已拒绝：{tool} 已用同样的参数调用过 {count} 次，结果相同。请使用该结果，或者换一种做法。",
+    over_tool_limit="未执行：本次运行最多执行 {limit} 次工具调用，已用 {used} 次。",
+    interrupted="未执行：运行在此调用之前已停止。",
+    denied="此调用被人工拒绝：{reason}",
+    denied_before="已拒绝：同样的调用之前已被人工拒绝。",
+    tool_error="{tool} 失败：{error}",
+    tool_timeout="{tool} 在 {seconds} 秒内没有返回结果，无法确定它是否已经生效。",
+    cancelled_result="运行在此调用返回之前被取消，无法确定它是否已经生效。",
+    fallback="{failed} 失败（{error}）。已改为执行 {tool}，返回：\n{text}",
+    strategy="{failed} 一直失败：{error}。请换一种做法。可用的工具：{tools}。",
+    strategy_reply="你最近 {count} 次回复都无法使用：{error}。可用的工具：{tools}。请只发送一个合法的调用，或者给出最终答案。",
+    answer_now="{because}不能再使用工具。请根据上面的结果立即给出最终答案；如果结果还不足以完成任务，请说明已知什么、还缺什么。",
+    because={
+        "max_steps": "已达到步数上限。",
+        "max_tool_calls": "已达到工具调用次数上限。",
+        "token_budget": "令牌预算即将用完。",
+        "repeated_action": "同样的调用重复了，但没有新的结果。",
+        "no_progress": "最近几步没有带来任何新信息。",
+        "consecutive_failures": "连续失败的次数过多。",
+    },
+    observation="{tool} 的结果：{text}",
+    no_reason="没有说明理由",
+    summary="前面步骤的摘要：\n{text}",
+)
+
+TEXTS: Final[dict[Language, Texts]] = {"en": EN, "zh": ZH}
+
+
+def texts_for(language: Language) -> Texts:
+    """The sentences of `language`."""
+    return TEXTS[language]
+
+
+def detect_language(text: str) -> Language:
+    """ "zh" when at least a fifth of the letters are Chinese characters, else "en"."""
+    if text.isascii():
+        return "en"
+    chinese = sum(1 for char in text if "\u4e00" <= char <= "\u9fff" or "\u3400" <= char <= "\u4dbf")
+    letters = sum(1 for char in text if char.isalpha())
+    return "zh" if chinese * 5 >= max(letters, 1) else "en"

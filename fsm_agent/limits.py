@@ -1,0 +1,104 @@
+"""Every number that a guard compares with: one frozen, validated model, readable from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fsm_agent.errors import DefinitionError
+
+__all__ = ["ENV_PREFIX", "Limits"]
+
+ENV_PREFIX: Final = "FSM_AGENT_"
+_NONE_WORDS: Final = frozenset({"", "none", "null", "off"})
+
+
+class Limits(BaseModel):
+    """The limits of a run. Frozen; `Limits(max_steps=5)` overrides one, `Limits.from_env()` reads `FSM_AGENT_MAX_STEPS` and so on.
+
+    Raises `fsm_agent.errors.DefinitionError` for an unknown name or a value out of range.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    max_steps: int = Field(10, ge=1, le=100_000, description="Plan-to-decide rounds a run may take.")
+    max_tool_calls: int = Field(50, ge=0, description="Tool calls a run may execute; a batch that would pass it runs none.")
+    token_budget: int | None = Field(
+        100_000, ge=1, description="Prompt and reply tokens a run may spend, checked before each call with its prompt counted; none = no budget."
+    )
+    deadline: float | None = Field(None, gt=0, description="Seconds a run may last, waiting for a person not counted; none = no deadline.")
+    degrade_after: int = Field(2, ge=1, description="Consecutive failures after which the run degrades.")
+    abort_after: int = Field(3, ge=1, description="Consecutive failures after which the run aborts.")
+    repeat_threshold: int = Field(2, ge=1, description="Times one call may be executed with the same result; the next is refused.")
+    no_progress_steps: int = Field(3, ge=1, description="Steps in a row that may pass without anything new learned.")
+    max_retries: int = Field(1, ge=0, le=100, description="Automatic retries of one failed model call or tool call.")
+    backoff: float = Field(1.0, ge=0, description="Seconds before the first retry.")
+    backoff_factor: float = Field(2.0, ge=1, description="What the wait is multiplied by for each further retry.")
+    backoff_max: float = Field(30.0, ge=0, description="Longest wait in seconds; a server that asks for longer is not retried.")
+    jitter: float = Field(0.1, ge=0, le=1, description="Share of the wait that is added at random, so that runs do not retry together.")
+    max_nudges: int = Field(2, ge=0, description="Times a run tells the model that its reply was empty.")
+    max_degradations: int = Field(3, ge=0, description="Times a run may degrade, a forced answer not counted.")
+    model_timeout: float = Field(60.0, gt=0, description="Seconds one model call may take.")
+    tool_timeout: float = Field(30.0, gt=0, description="Seconds one tool call may take, unless the tool has its own.")
+    approval_timeout: float | None = Field(None, gt=0, description="Seconds a person has to decide before the run expires; none = for ever.")
+    max_result_chars: int = Field(8_000, ge=1, description="Characters of a tool result that the model sees, unless the tool has its own cap.")
+    max_parallel: int = Field(8, ge=1, description="Tool calls of one batch that run at the same time.")
+    on_limit: Literal["answer", "stop"] = Field(
+        "answer", description='At a limit: "answer" asks once for an answer without tools, "stop" ends the run.'
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.degrade_after > self.abort_after:
+            raise ValueError(
+                f"degrade_after ({self.degrade_after}) is greater than abort_after ({self.abort_after}), so the run would abort before it could "
+                "degrade: lower degrade_after or raise abort_after"
+            )
+        return self
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise DefinitionError(_explain(error)) from error
+
+    def replace(self, **changes: Any) -> Limits:
+        """A copy with `changes`, validated again."""
+        return Limits(**{**self.model_dump(exclude_unset=True), **changes})
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Limits:
+        """Limits from `FSM_AGENT_<NAME>` variables, with `overrides` on top; "none" switches an optional limit off.
+
+        Raises `DefinitionError` naming the variable when a value is not of its kind.
+        """
+        source = os.environ if environ is None else environ
+        found: dict[str, Any] = {}
+        for name in cls.model_fields:
+            text = source.get(ENV_PREFIX + name.upper())
+            if text is not None and name not in overrides:
+                found[name] = None if text.strip().lower() in _NONE_WORDS else text.strip()
+        try:
+            return cls(**found, **overrides)
+        except DefinitionError as error:
+            named = ", ".join(ENV_PREFIX + name.upper() for name in found)
+            raise DefinitionError(f"{error} (read from the environment: {named})" if found else str(error)) from error
+
+    @property
+    def answer_reserve(self) -> int:
+        """Tokens of the budget kept for one forced answer: a tenth, 0 without a budget or with `on_limit="stop"`."""
+        return self.token_budget // 10 if self.token_budget is not None and self.on_limit == "answer" else 0
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False):
+        where = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            lines.append(f"limits: there is no limit {where!r}; the limits are {', '.join(Limits.model_fields)}")
+        else:
+            lines.append(f"limits: {where + ': ' if where else ''}{item['msg']}, got {item['input']!r}" if where else f"limits: {item['msg']}")
+    return "; ".join(lines)
