@@ -1,0 +1,48 @@
+"""What a running tool may know about its own call, and how it says that trying again is of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["CallInfo", "ToolRefusal", "calling", "current_call"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallInfo:
+    """One execution of one tool call. Every field has a neutral default: outside a run a tool sees `CallInfo()`."""
+
+    run_id: str = ""
+    call_id: str = ""
+    attempt: int = 1
+    """1 for the first try, 2 for the first retry."""
+    idempotency_key: str = ""
+    """The same for every attempt at one call, also after a resume: what to send to a service that deduplicates."""
+    config: Mapping[str, Any] | None = None
+    """The `RunnableConfig` of the run, handed to a parameter of that type."""
+
+
+class ToolRefusal(ValueError):
+    """A tool will not do this, however often it is asked: the message is for the model, a retry is of no use."""
+
+
+_CALL: ContextVar[CallInfo] = ContextVar("fsm_agent_call")
+_NO_CALL = CallInfo()
+
+
+def current_call() -> CallInfo:
+    """The call being executed in this thread or task; `CallInfo()` outside a run."""
+    return _CALL.get(_NO_CALL)
+
+
+@contextmanager
+def calling(info: CallInfo) -> Iterator[CallInfo]:
+    """Make `info` the current call while the block runs (the performer's side of `current_call`)."""
+    token = _CALL.set(info)
+    try:
+        yield info
+    finally:
+        _CALL.reset(token)
