@@ -1,0 +1,231 @@
+"""What a tool is: its description for the model, its checks, and how it may be executed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeGuard, Unpack, overload
+
+from pydantic import BaseModel
+
+from fsm_agent.errors import ToolDefinitionError
+from fsm_agent.tools.docstring import split_docstring
+from fsm_agent.tools.function import function_arguments
+from fsm_agent.tools.injection import bind, bind_async, is_async
+from fsm_agent.tools.models import JsonArguments
+from fsm_agent.tools.problems import Problem
+from fsm_agent.tools.schema import model_schema, tidy
+from fsm_agent.tools.validation import Invalid, Valid, Validator
+
+if TYPE_CHECKING:  # its import takes a second, which a tool made from a function never pays
+    from langchain_core.tools import BaseTool
+
+__all__ = ["Invalid", "Problem", "Tool", "ToolOptions", "Valid", "as_tool", "tool"]
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tool:
+    """One tool. Made by `tool` or `as_tool`, or written out; `dataclasses.replace` changes a copy.
+
+    `func` or `afunc` (or both) get the validated arguments as keywords. What is left out has the run's value.
+
+    Raises:
+        ToolDefinitionError: The name is not `[a-zA-Z0-9_-]{1,64}`, there is no function, a number is out of range, or
+            the arguments cannot be described as JSON.
+    """
+
+    name: str
+    description: str
+    args_model: type[BaseModel]
+    func: Callable[..., Any] | None = None
+    afunc: Callable[..., Awaitable[Any]] | None = None
+    fallback: Tool | str | None = None
+    """Tried when this tool keeps failing: a registered name, or a tool (shown only if it is registered itself)."""
+    map_fallback: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """The arguments of the failed call -> those of the fallback. None passes those that the fallback knows."""
+    idempotent: bool = False
+    """Doing it twice is the same as once: only then is a call with an unknown outcome made again."""
+    repeatable: bool = False
+    """The same call with the same result is no loop (a poll)."""
+    retry: int | None = None
+    """Tries after a failed one; None = the run's `max_retries`."""
+    timeout: float | None = None
+    """Seconds; None = the run's `tool_timeout`."""
+    requires_approval: bool | Callable[[dict[str, Any]], bool] = False
+    max_result_chars: int | None = None
+    not_for: str = ""
+    """When not to use it, as the model reads it: `"sums; use calculator"`."""
+    volatile: frozenset[str] = frozenset()
+    """Arguments (names, or dotted paths) that do not make a call a different one."""
+    lax: bool = False
+    """Let pydantic coerce (`"5"` for an int); every coercion is reported."""
+    ignore_extra: frozenset[str] | Literal[True] = frozenset()
+    """Unknown fields to drop (and report) instead of refusing the call; True = all of them."""
+    exclusive: bool = False
+    """Never run beside another call of the same reply."""
+    hidden: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `args_model` that the engine fills, with a stand-in for the check (see `Validator`)."""
+    source: BaseTool | None = None
+    """The LangChain tool that this one was made from."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(str(self.name)):
+            raise self._wrong("a tool name is 1 to 64 letters, digits, _ or -; give it one with name=")
+        if self.func is None and self.afunc is None:
+            raise self._wrong("has neither func nor afunc")
+        if self.retry is not None and self.retry < 0:
+            raise self._wrong(f"retry must be 0 or more, not {self.retry}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise self._wrong(f"timeout must be more than 0 seconds, not {self.timeout}")
+        if self.max_result_chars is not None and self.max_result_chars < 1:
+            raise self._wrong(f"max_result_chars must be 1 or more, not {self.max_result_chars}")
+        if not _is_model(self.args_model):
+            raise self._wrong(f"args_model must be a pydantic 2 model class, not {self.args_model!r}")
+        try:
+            self.args_model.model_rebuild()
+            self._validator  # noqa: B018 - built now, so that a wrong definition is seen where it is written
+        except ToolDefinitionError:
+            raise
+        except Exception as error:
+            raise self._wrong(f"its arguments cannot be described: {error}") from error
+
+    def _wrong(self, message: str) -> ToolDefinitionError:
+        return ToolDefinitionError(f"tool {self.name!r}: {message}", tool=str(self.name))
+
+    @cached_property
+    def _parameters(self) -> dict[str, Any]:
+        if issubclass(self.args_model, JsonArguments):
+            return tidy(self.args_model.__schema__)
+        return model_schema(self.args_model, frozenset(self.hidden))
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(
+            self.args_model, self.parameters, lax=self.lax, ignore_extra=self.ignore_extra, hidden=self.hidden
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """The JSON schema of the arguments as the model sees it. The same object every time: do not change it."""
+        return self._parameters
+
+    @property
+    def full_description(self) -> str:
+        """The description for the model, with the sentence that says when not to use the tool."""
+        if not self.not_for:
+            return self.description
+        said = self.not_for.strip().rstrip(".。")
+        chinese = any("\u4e00" <= char <= "\u9fff" for char in said)
+        return f"{self.description} {f'不适用于：{said}。' if chinese else f'Do not use it for: {said}.'}".strip()
+
+    def validate(self, args: Mapping[str, Any]) -> Valid | Invalid:
+        """Check the arguments of a call (see `validation` for what each type accepts). Never raises."""
+        return self._validator(args)
+
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
+        """Must a person approve this call? `arguments` are validated ones. A check that fails asks the person."""
+        if not callable(self.requires_approval):
+            return self.requires_approval
+        try:
+            return bool(self.requires_approval(dict(arguments)))
+        except Exception:  # noqa: BLE001 - a check that cannot say no must not let the call pass
+            return True
+
+
+class ToolOptions(TypedDict, total=False):
+    """The keywords of `tool` and `as_tool`: the fields of `Tool` of the same names."""
+
+    name: str
+    description: str
+    args_model: type[BaseModel]
+    fallback: Tool | str | None
+    map_fallback: Callable[[dict[str, Any]], dict[str, Any]] | None
+    idempotent: bool
+    repeatable: bool
+    retry: int | None
+    timeout: float | None
+    requires_approval: bool | Callable[[dict[str, Any]], bool]
+    max_result_chars: int | None
+    not_for: str
+    volatile: frozenset[str]
+    lax: bool
+    ignore_extra: frozenset[str] | Literal[True]
+    exclusive: bool
+
+
+@overload
+def tool(func: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(name: str, /, **options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(first: Any = None, /, **options: Any) -> Any:
+    """Make a `Tool` of a typed function, sync or async: `@tool`, `@tool("name")`, `@tool(idempotent=True, ...)`.
+
+    The name is the function's, the description its docstring, and an `Args:` section (Google style) describes the
+    parameters, unless `Annotated[..., Field(description=...)]` does. A parameter of type `CallInfo` or `RunnableConfig`
+    is filled by the engine. With `args_model` the function is called with the fields of that model.
+
+    Raises:
+        ToolDefinitionError: See `Tool` and `function_arguments`.
+    """
+    local_names = sys._getframe(1).f_locals  # types of the enclosing function, which annotations may name
+    if callable(first):
+        return _from_function(first, local_names, options)
+    if isinstance(first, str):
+        options = {"name": first, **options}
+    return lambda func: _from_function(func, local_names, options)
+
+
+def as_tool(obj: Tool | BaseTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool:
+    """A `Tool` from a `Tool`, a LangChain tool or a typed function; `options` override what it says itself.
+
+    Raises:
+        ToolDefinitionError: `obj` is none of these, or cannot be described.
+    """
+    if isinstance(obj, Tool):
+        return replace(obj, **options) if options else obj
+    if _is_langchain_tool(obj):
+        # Here, because it imports LangChain's tools; whoever holds such a tool has paid for that already.
+        from fsm_agent.tools.adapt import from_langchain  # noqa: PLC0415
+
+        return from_langchain(obj, **options)
+    if isinstance(obj, type) or not callable(obj):
+        raise ToolDefinitionError(f"a tool is a Tool, a LangChain tool or a typed function, not {obj!r}")
+    return _from_function(obj, {}, dict(options))
+
+
+def _is_model(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, BaseModel)
+
+
+def _is_langchain_tool(obj: object) -> TypeGuard[BaseTool]:
+    return any(
+        base.__name__ == "BaseTool" and base.__module__ == "langchain_core.tools.base" for base in type(obj).__mro__
+    )
+
+
+def _from_function(func: Callable[..., Any], local_names: Mapping[str, Any], options: dict[str, Any]) -> Tool:
+    name = options.pop("name", None) or _name_of(func)
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        raise ToolDefinitionError(f"tool {name!r}: a generator function gives no result; return a list", tool=name)
+    description, meanings = split_docstring(inspect.getdoc(func) if not isinstance(func, functools.partial) else None)
+    injected: dict[str, Any] = {}
+    model = options.pop("args_model", None)
+    if model is None:
+        model, injected = function_arguments(func, name, meanings, local_names)
+    options.setdefault("description", description or name.replace("_", " "))
+    if is_async(func):
+        return Tool(name=name, args_model=model, afunc=bind_async(func, injected), **options)
+    return Tool(name=name, args_model=model, func=bind(func, injected), **options)
+
+
+def _name_of(func: Callable[..., Any]) -> str:
+    target: Any = func.func if isinstance(func, functools.partial) else func
+    return str(getattr(target, "__name__", type(target).__name__))
