@@ -1,3 +1,5 @@
+"""The clock for tests: it moves only when it is told to."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""The scripted chat model: what it says, what it records, and how it fails a test."""
+
 from __future__ import annotations
 
 import asyncio
@@ -281,9 +283,9 @@ def test_coroutine_functions_can_hang() -> None:
 
 def test_unused_replies_fail_the_test() -> None:
     """As a context manager it raises for what was never asked for, naming the first such entry."""
-    with pytest.raises(ScriptError, match=r"2 of 3 entries were never asked for, the first of them.*second"):
-        with ScriptedModel(["first", "second", "third"]) as model:
-            model.invoke("hi")
+    unused = r"2 of 3 entries were never asked for, the first of them.*second"
+    with pytest.raises(ScriptError, match=unused), ScriptedModel(["first", "second", "third"]) as model:
+        model.invoke("hi")
     with ScriptedModel(["first", forever("more")]) as model:
         model.invoke("hi")
 
@@ -300,9 +302,8 @@ def test_asking_too_much_fails_the_test() -> None:
 
 def test_an_error_is_not_hidden_by_the_script() -> None:
     """Leaving the context with another error lets that error through."""
-    with pytest.raises(KeyError):
-        with ScriptedModel(["unused"]):
-            raise KeyError("the real one")
+    with pytest.raises(KeyError), ScriptedModel(["unused"]):
+        raise KeyError("the real one")
 
 
 @pytest.mark.parametrize("script", [[3], [[]], [["text", call("f")]], "text", [forever("x"), "y"], None])

@@ -120,12 +120,14 @@ class _Cursor:
 
 
 class Script:
-    """Deals entries to requests, safely from any thread. The source is one of:
+    """Deals entries to requests, safely from any thread.
+
+    The source is one of:
 
     - a sequence: entry n answers request n, in order of arrival;
     - a function of the request: its value answers that request, for ever;
-    - `by_task`, a mapping from a piece of text to a sequence: a request belongs to the longest key that its text holds,
-      and each key's entries are dealt in order. For runs that go on at the same time.
+    - `by_task`, a mapping from a piece of text to a sequence: a request belongs to the longest key that its text
+      holds, and each key's entries are dealt in order. For runs that go on at the same time.
 
     Raises `ScriptError` for a source that cannot work.
     """
