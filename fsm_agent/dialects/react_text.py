@@ -1,0 +1,152 @@
+"""Reads the text protocol `Thought: / Action: / Action Input: {json}` and `Final Answer:`. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from fsm_agent.dialects.repair import Fault, Malformed, Parsed, Repair, parse_arguments, split_thinking
+from fsm_agent.dialects.repair.scan import past_object
+
+__all__ = ["ReactReply", "parse_react"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReactReply:
+    """What one reply says. At most one of `action` and `answer` is given; neither when only a thought was written.
+
+    With an action, `arguments` is never None: without its `Action Input` it is `Malformed`. An input without an action
+    is `Malformed` too, beside `action=None`.
+    """
+
+    thought: str
+    action: str | None
+    arguments: Parsed | Malformed | None
+    answer: str | None
+    repairs: tuple[str, ...] = ()
+
+
+_LABEL: Final = re.compile(
+    r"^[ \t>#*_-]*+(thought|action[ \t_]*+input|action|final[ \t_]*+answer|observation)"
+    r"(?:[ \t]*+[0-9]{1,3})?+[ \t*_]*+[:：]\**+",
+    re.IGNORECASE | re.MULTILINE,
+)
+_INPUT_ON_THE_LINE: Final = re.compile(r"[^\n{]*?[ \t,;](\**action[ \t_]*+input)[ \t*_]*+[:：]\**+", re.IGNORECASE)
+_NO_ACTION: Final = frozenset({"", "-", "none", "n/a", "na", "null", "no action", "no action needed", "none needed"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """One labelled part, `text[start:end]` without its label. The part before any label has the label `""`."""
+
+    label: str
+    start: int
+    end: int
+
+
+def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
+    """Read a reply. Never raises. `repairs` names what was passed over; `arguments` has the repairs of the input.
+
+    The first action counts, and it outweighs a final answer. What follows an `Observation:` was invented by the model
+    and is dropped. After `Final Answer:` only an action with an input is one; everything else belongs to the answer.
+    Labels inside the JSON of an input are text. `truncated` says that the reply was cut, as for `parse_arguments`.
+    """
+    thinking, body = split_thinking(text)
+    repairs: list[str] = [Repair.THINKING] if thinking else []
+    sections = _sections(body)
+    kept = _before_observation(sections)
+    if any(body[section.start : section.end].strip() for section in sections[len(kept) :]):
+        repairs.append(Repair.DROPPED_OBSERVATION)
+    actions = _actions(body, kept)
+    answers = [section for section in kept if section.label == "finalanswer"]
+    until = actions[0][0] if actions else next(iter(answers), None)
+    thought = "\n".join(part for part in (thinking, _thought(body, kept, until)) if part)
+    if actions:
+        repairs += [Repair.FIRST_OF_SEVERAL] if len(actions) > 1 else []
+        repairs += [Repair.ACTION_OVER_ANSWER] if answers else []
+        arguments = _arguments(body, *actions[0], truncated=truncated)
+        return ReactReply(thought, _name(body, actions[0][0]), arguments, None, tuple(repairs))
+    if answers:
+        answer = body[answers[0].start : kept[-1].end].strip()
+        return ReactReply(thought, None, None, answer or None, tuple(repairs))
+    stray = any(section.label == "actioninput" for section in kept)
+    lost = Malformed(Fault.MISSING, "there is an Action Input without an Action") if stray else None
+    return ReactReply(thought, None, lost, None, tuple(repairs))
+
+
+def _sections(body: str) -> list[_Section]:
+    """The labelled parts in order. The JSON of an input is walked over first, so that a label inside it is text."""
+    sections: list[_Section] = []
+    label, start, search = "", 0, 0
+    while True:
+        inline = _INPUT_ON_THE_LINE.match(body, start) if label == "action" else None
+        found = inline or _LABEL.search(body, search)
+        if found is None:
+            return [*sections, _Section(label, start, len(body))]
+        sections.append(_Section(label, start, found.start(1) if inline else found.start()))
+        label = re.sub(r"[\s_*]", "", found.group(1)).lower()
+        start = found.end()
+        search = _behind_input(body, start) if label == "actioninput" else start
+
+
+def _behind_input(body: str, start: int) -> int:
+    following = _LABEL.search(body, start)
+    brace = body.find("{", start, len(body) if following is None else following.start())
+    behind = start if brace < 0 else past_object(body, brace)
+    return len(body) if behind is None else behind
+
+
+def _before_observation(sections: list[_Section]) -> list[_Section]:
+    """The sections up to an observation; one in a final answer is a word of that answer."""
+    for index, section in enumerate(sections):
+        if section.label == "finalanswer":
+            break
+        if section.label == "observation":
+            return sections[:index]
+    return sections
+
+
+def _actions(body: str, kept: list[_Section]) -> list[tuple[_Section, _Section | None]]:
+    """The actions, each with the input that belongs to it: the first one before the next action or answer."""
+    found: list[tuple[_Section, _Section | None]] = []
+    open_action: _Section | None = None
+    answered = False
+    for section in kept:
+        if section.label == "actioninput" and open_action is not None:
+            found.append((open_action, section))
+            open_action = None
+        elif section.label in ("action", "finalanswer"):
+            if open_action is not None and not answered:
+                found.append((open_action, None))
+            answered = answered or section.label == "finalanswer"
+            named = section.label == "action" and _name(body, section).strip(" .*`").lower() not in _NO_ACTION
+            open_action = section if named else None
+    if open_action is not None and not answered:
+        found.append((open_action, None))
+    return found
+
+
+def _arguments(body: str, action: _Section, given: _Section | None, *, truncated: bool) -> Parsed | Malformed:
+    cut = truncated and (given or action).end == len(body)
+    if given is not None:
+        return parse_arguments(body[given.start : given.end], truncated=cut)
+    if cut:
+        return Malformed(Fault.TRUNCATED, "the reply was cut off before its Action Input")
+    return Malformed(Fault.MISSING, "the Action has no Action Input (write {} when the tool needs none)")
+
+
+def _thought(body: str, kept: list[_Section], until: _Section | None) -> str:
+    """What was thought before the action or answer, or all of it when there is neither."""
+    parts: list[str] = []
+    for section in kept:
+        if section is until:
+            break
+        if section.label in ("", "thought"):
+            parts.append(body[section.start : section.end].strip())
+    return "\n".join(part for part in parts if part)
+
+
+def _name(body: str, action: _Section) -> str:
+    """The name of an action: the first line that is not blank."""
+    return body[action.start : action.end].strip().partition("\n")[0].strip()
