@@ -12,6 +12,7 @@ from pydantic_core import PydanticOmit, core_schema
 
 __all__ = [
     "describe",
+    "fields_at",
     "lists_numbers",
     "model_schema",
     "reference_name",
@@ -180,10 +181,20 @@ def _undescribed(schema: Any, root: Mapping[str, Any]) -> str | None:
 
 def schema_at(root: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:
     """The schema of the value at `path` (keys and list positions), `{}` when the schema does not say."""
+    return next(iter(_all_at(root, path)), {})
+
+
+def fields_at(root: Mapping[str, Any], path: Sequence[str | int]) -> tuple[str, ...]:
+    """The names of the fields that the object at `path` may have, in every alternative."""
+    branches = [branch for one in _all_at(root, path) for branch in _branches(one, root)]
+    return tuple(dict.fromkeys(name for branch in branches for name in branch.get("properties", {})))
+
+
+def _all_at(root: Mapping[str, Any], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = [root]
     for part in path:
         found = [inner for one in found for branch in _branches(one, root) for inner in _step(branch, part)]
-    return found[0] if found else {}
+    return found
 
 
 def _branches(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.problems import Problem, phrase, shown_value
-from fsm_agent.tools.schema import describe, schema_at, schema_choices
+from fsm_agent.tools.schema import describe, fields_at, schema_at, schema_choices
 from fsm_agent.tools.walk import Path, path_text, value_at
 
 __all__ = ["problems_of"]
@@ -75,9 +75,8 @@ def _problem(path: Path, details: Sequence[ErrorDetails], given: Any, root: Mapp
     allowed = _allowed(kind, details[chosen], path, schema, root)
     message = phrase(kind, allowed, "en") or _rule(details[chosen])
     value = value_at(given, path)
-    return Problem(
-        path_text(path), kind, message, allowed, "" if kind in ("missing", "unknown") else shown_value(value)
-    )
+    got = "" if kind in ("missing", "unknown") or not path else shown_value(value)
+    return Problem(path_text(path), kind, message, allowed, got)
 
 
 def _kind(detail: ErrorDetails) -> str:
@@ -103,7 +102,7 @@ def _allowed(
     context = detail.get("ctx", {})
     name = detail["type"]
     if kind == "unknown":
-        return tuple(schema_at(root, path[:-1]).get("properties", {}))
+        return fields_at(root, path[:-1])
     if kind == "bound":
         limit, sign = _BOUND[name]
         return (f"{sign} {context.get(limit)}",)
@@ -115,6 +114,8 @@ def _allowed(
         return (str(context.get("pattern", "")), *(f"e.g. {one}" for one in examples))
     if kind == "choice":
         return schema_choices(_enumerated(schema, root)) or (str(context.get("expected", "")),)
+    if kind == "format" and isinstance(schema.get("format"), str):
+        return (schema["format"],)
     return (describe(schema, root),) if kind in ("missing", "type", "format") else ()
 
 

@@ -35,7 +35,8 @@ from pydantic_core import PydanticUndefined, to_json
 from fsm_agent.tools.models import FunctionArguments, JsonArguments
 from fsm_agent.tools.plain import plain
 from fsm_agent.tools.problems import Problem, problem, shown_value
-from fsm_agent.tools.schema import describe, lists_numbers, schema_at, schemas_in
+from fsm_agent.tools.schema import describe, fields_at, lists_numbers, schema_at, schemas_in
+from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.translate import problems_of
 from fsm_agent.tools.walk import Path, dropped, leaves, path_text, unwritable, value_at
 
@@ -111,11 +112,13 @@ class Validator:
             for field, info in model.model_fields.items()
             if (written := info.serialization_alias or field) != self._names[field][0]
         }
+        shown = schema().get("properties", {})
+        self._sets = frozenset(
+            name for name, item in shown.items() if any(one.get("uniqueItems") for one in schemas_in(item))
+        )
         self._has_numbers_listed = any(lists_numbers(inner) for inner in schemas_in(schema()))
         self._masked = frozenset(
-            name
-            for name, item in schema().get("properties", {}).items()
-            if isinstance(item, dict) and item.get("writeOnly")
+            name for name, item in shown.items() if any(one.get("writeOnly") for one in schemas_in(item))
         )
 
     def __call__(self, args: Mapping[str, Any]) -> Valid | Invalid:
@@ -175,13 +178,18 @@ class Validator:
         write = self._model.__pydantic_serializer__.to_python
         if self._json:
             written = write(checked, mode="json", by_alias=True, exclude_unset=True)
-            return {**self._defaults(written), **written}
+            filled = {**self._defaults(written), **written}
+            order = {name: place for place, name in enumerate(self._schema().get("properties", {}))}
+            return dict(sorted(filled.items(), key=lambda item: order.get(item[0], len(order))))
         written = write(checked, mode="json", by_alias=True, round_trip=True, warnings=False)
         if self._renamed or self._hidden:
             named = {self._renamed.get(key, key): item for key, item in written.items()}
             written = {key: item for key, item in named.items() if key not in self._hidden}
         for name in self._masked & given.keys():
             written[name] = given[name]
+        for name in self._sets:
+            if isinstance(written.get(name), list):
+                written[name].sort(key=canonical)
         return cast("dict[str, Any]", written)
 
     def _defaults(self, written: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,8 +215,7 @@ class Validator:
             yield from self._numbers_from_booleans(given, arguments)
         if self._open and not self._json and self._ignored is not True:
             for path in dropped(given, arguments, ()):
-                fields = tuple(schema_at(self._schema(), path[:-1]).get("properties", {}))
-                yield problem(path_text(path), "unknown", fields, None)
+                yield problem(path_text(path), "unknown", fields_at(self._schema(), path[:-1]))
 
     def _numbers_from_booleans(self, given: Mapping[str, Any], arguments: Any) -> Iterator[Problem]:
         for path, value in leaves(given):
