@@ -33,7 +33,6 @@ class Event(StrEnum):
     REPLIED = "replied"
     MODEL_FAILED = "model_failed"
     WITHHELD = "withheld"
-    COMPACTED = "compacted"
     ANSWERED = "answered"
     ACCEPTED = "accepted"
     THOUGHT = "thought"

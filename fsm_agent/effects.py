@@ -83,6 +83,7 @@ class Call:
     refusal: str = ""
     refusal_kind: str = ""
     needs_approval: bool = False
+    approved: bool = False
     repeated: bool = False
     repairs: tuple[str, ...] = ()
 
@@ -178,7 +179,11 @@ Effect = CallModel | CallTools | Wait | AskHuman
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """The model's finished reply, strictly re-read. `truncated`: the server says that it was cut, or the cap was reached."""
+    """The model's finished reply, strictly re-read.
+
+    `truncated`: the server says that it was cut, or its cap was reached. `refusal`: the model's own words for declining.
+    `unreadable`: why the client library could make nothing of the reply. `prompt_tokens`: what the server reported, None when it did not.
+    """
 
     text: str
     calls: tuple[RawCall, ...] = ()
@@ -187,6 +192,7 @@ class Replied:
     finish: str = ""
     truncated: bool = False
     refusal: str = ""
+    unreadable: str = ""
     repairs: tuple[str, ...] = ()
     at: float = 0.0
     kind: Literal["replied"] = "replied"

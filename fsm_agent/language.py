@@ -23,6 +23,7 @@ class Texts:
     thought: str
     repeat_warning: str
     repeated: str
+    twice_in_reply: str
     over_tool_limit: str
     interrupted: str
     denied: str
@@ -37,6 +38,11 @@ class Texts:
     because: dict[str, str]
     observation: str
     no_reason: str
+    json_only: str
+    json_call: str
+    json_finish: str
+    json_think: str
+    json_tools: str
     summary: str
 
 
@@ -51,6 +57,7 @@ EN: Final = Texts(
     thought="Noted. Now call a tool or give the final answer.",
     repeat_warning="Note: this same call has now given the same result {count} times. Use the result; the same call will be refused next time.",
     repeated="Refused: {tool} was already called {count} times with these arguments and gave the same result. Use that result, or do something else.",
+    twice_in_reply="Not executed again: your reply asks for this same call of {tool} twice; it is executed once.",
     over_tool_limit="Not executed: the run may execute {limit} tool calls and {used} are used.",
     interrupted="Not executed: the run stopped before this call.",
     denied="A person refused this call: {reason}",
@@ -72,6 +79,11 @@ EN: Final = Texts(
     },
     observation="Result of {tool}: {text}",
     no_reason="no reason was given",
+    json_only="Reply with exactly one JSON object and nothing else.",
+    json_call='To call a tool: {"action": <name of the tool>, "action_input": <its arguments>}',
+    json_finish='When the task is done: {{"action": "{finish}", "action_input": {{"answer": <the complete answer to the user>}}}}',
+    json_think='To think without acting: {{"action": "{think}", "action_input": {{"thought": <your thought>}}}}',
+    json_tools="Tools:",
     summary="Summary of the earlier steps:\n{text}",
 )
 
@@ -85,6 +97,7 @@ ZH: Final = Texts(
     thought="已记录。现在请调用一个工具，或者给出最终答案。",
     repeat_warning="注意：同样的调用已经 {count} 次得到同样的结果。请使用这个结果；下一次同样的调用会被拒绝。",
     repeated="已拒绝：{tool} 已用同样的参数调用过 {count} 次，结果相同。请使用该结果，或者换一种做法。",
+    twice_in_reply="未重复执行：你的回复两次要求对 {tool} 的同样调用，只执行一次。",
     over_tool_limit="未执行：本次运行最多执行 {limit} 次工具调用，已用 {used} 次。",
     interrupted="未执行：运行在此调用之前已停止。",
     denied="此调用被人工拒绝：{reason}",
@@ -106,6 +119,11 @@ ZH: Final = Texts(
     },
     observation="{tool} 的结果：{text}",
     no_reason="没有说明理由",
+    json_only="每次只回复一个 JSON 对象，不要输出其他内容。",
+    json_call='调用工具：{"action": <工具名>, "action_input": <参数>}',
+    json_finish='任务完成时：{{"action": "{finish}", "action_input": {{"answer": <给用户的完整答案>}}}}',
+    json_think='只思考、不行动：{{"action": "{think}", "action_input": {{"thought": <你的想法>}}}}',
+    json_tools="工具：",
     summary="前面步骤的摘要：\n{text}",
 )
 

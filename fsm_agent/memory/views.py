@@ -55,10 +55,13 @@ class Window:
 
 def _pinned(history: Sequence[Block], start: int, turns: set[int]) -> list[Block]:
     """The tasks before `start` that stay: the first of the conversation, and those of the turns still in the window."""
-    newest = history[-1].turn if history else 0
+    if start == 0:
+        return []
+    newest = history[-1].turn
+    if newest == 0:
+        return [history[0]] if history[0].kind == "task" else []
     kept: list[Block] = []
-    for index in range(start):
-        one = history[index]
+    for one in history[:start]:
         if one.kind == "task" and (not kept or one.turn in turns or one.turn == newest):
             kept.append(one)
     return kept

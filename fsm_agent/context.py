@@ -1,0 +1,168 @@
+"""The context of a run: its extended state as one frozen value, and the setup that it runs under.
+
+States return a changed copy; nothing ever changes a context in place. Folding the same outcomes gives an equal context, so
+a context holds no clock, no randomness and nothing that is not data. `setup` is the definition of the agent, shared by all its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from fsm_agent.alphabet import StopReason
+from fsm_agent.dialects.base import Dialect, Done
+from fsm_agent.effects import NO_USAGE, Call, RawCall, Replied, Result, Usage
+from fsm_agent.history import Block
+from fsm_agent.language import Language, Texts, texts_for
+from fsm_agent.limits import Limits
+from fsm_agent.memory.views import Memory
+from fsm_agent.tools.registry import Registry
+
+__all__ = ["Cause", "Context", "Failure", "Pending", "Seen", "Setup"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setup:
+    """What an agent is: its limits, tools, dialect, memory and system text. Shared by all runs, never changed by one."""
+
+    limits: Limits
+    tools: Registry
+    dialect: Dialect
+    memory: Memory
+    system: str | None = None
+    ladder: frozenset[str] = frozenset({"fallback", "strategy", "answer"})
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The newest failure. `of` is "model", "tool" or "reply"; `retryable` says whether trying the same again may help."""
+
+    of: str
+    what: str
+    error: str
+    retryable: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How often in a row a signature was executed with the same result digest."""
+
+    digest: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a run left the ordinary path: the reason of the row that fired, with its guard and the values that it compared."""
+
+    reason: StopReason
+    guard: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """The reason, the guard and what it compared, for a person: "max_steps (steps_spent: steps=10, max_steps=10)"."""
+        compared = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{self.reason} ({self.guard}: {compared})" if self.guard else f"{self.reason}{f' ({compared})' if compared else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Calls that a person edited or the ladder chose, on their way to VALIDATE. `answers` is the call id that each one answers."""
+
+    call: RawCall
+    answers: str
+    approved: bool = False
+    instead_of: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0."""
+
+    setup: Setup = field(compare=False, repr=False)
+    run_id: str
+    task: str
+    language: Language
+    thread_id: str | None = None
+    turn: int = 0
+
+    history: tuple[Block, ...] = ()
+    round: Block | None = None
+    seq: int = 0
+    step: int = 0
+    at: float = 0.0
+    waited: float = 0.0
+
+    usage: Usage = NO_USAGE
+    model_calls: int = 0
+    tool_calls: int = 0
+    prompt_factor: float = 1.0
+    estimate: int = 0
+
+    failures: int = 0
+    successes: int = 0
+    idle_steps: int = 0
+    nudges: int = 0
+    degradations: int = 0
+    fallbacks: frozenset[str] = frozenset()
+    attempt: int = 1
+    failure: Failure | None = None
+
+    reply: Replied | None = None
+    pending: tuple[Pending, ...] = ()
+    asked: tuple[Call, ...] = ()
+    calls: tuple[Call, ...] = ()
+    results: tuple[Result, ...] = ()
+    fresh: tuple[Result, ...] = ()
+    call_ids: frozenset[str] = frozenset()
+    note: str = ""
+    note_kind: str = ""
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    recent: tuple[tuple[str, str], ...] = ()
+    learned: frozenset[tuple[str, str]] = frozenset()
+    done: tuple[Done, ...] = ()
+    denied: frozenset[str] = frozenset()
+    stop_requested: bool = False
+
+    cause: Cause | None = None
+    forced: bool = False
+    answer: str | None = None
+    repairs: tuple[str, ...] = ()
+
+    def change(self, **changes: Any) -> Self:
+        """A copy with `changes`. A misspelt name raises `TypeError`."""
+        values = self.__dict__ | changes
+        if len(values) != len(self.__dict__):
+            raise TypeError(f"Context has no {sorted(changes.keys() - self.__dict__.keys())}")
+        copy = object.__new__(type(self))
+        copy.__dict__.update(values)
+        return copy
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of this run."""
+        return self.setup.limits
+
+    @property
+    def texts(self) -> Texts:
+        """What the model reads, in the language of this run."""
+        return texts_for(self.language)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The history with the open round."""
+        return (*self.history, self.round) if self.round is not None else self.history
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the run that count for the deadline: all but the waiting for a person."""
+        return self.at - self.waited
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until the deadline (0 when it has passed), None without one."""
+        limit = self.setup.limits.deadline
+        return None if limit is None else max(limit - self.elapsed, 0.0)

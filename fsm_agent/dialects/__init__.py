@@ -1,0 +1,31 @@
+"""Dialects: how a model is asked and read. `native` is the provider's tool calling, `json_action` one JSON object a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from fsm_agent.dialects.base import Dialect
+from fsm_agent.dialects.json_action import JsonAction
+from fsm_agent.dialects.native import Native
+from fsm_agent.errors import DefinitionError
+
+__all__ = ["DIALECTS", "Dialect", "JsonAction", "Native", "dialect_for"]
+
+DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = MappingProxyType({"native": Native, "json_action": JsonAction})
+
+
+def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
+    """The dialect that was named or given; for None, `json_action` for a local model and `native` for any other.
+
+    Raises `fsm_agent.errors.DefinitionError` for an unknown name.
+    """
+    if given is None:
+        local = isinstance(model, str) and (model.startswith("local:") or model.endswith(".gguf"))
+        return JsonAction() if local else Native()
+    if isinstance(given, str):
+        if given not in DIALECTS:
+            raise DefinitionError(f"dialect {given!r} does not exist; there are {', '.join(DIALECTS)}")
+        return DIALECTS[given]()
+    return given

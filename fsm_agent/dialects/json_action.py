@@ -1,0 +1,147 @@
+"""The `json_action` dialect: one JSON object a reply, for models and servers without tool calling.
+
+`{"action": "<tool>", "action_input": {...}}` calls a tool, `FINISH` with `{"answer": ...}` answers, `THINK` with `{"thought": ...}` thinks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from fsm_agent.dialects.base import (
+    Answer,
+    Calls,
+    Empty,
+    Prompt,
+    Purpose,
+    Reading,
+    Requested,
+    Thought,
+    Unreadable,
+    merge_neighbours,
+    one_system,
+)
+from fsm_agent.dialects.native import requested
+from fsm_agent.dialects.repair import Malformed, parse_object, split_thinking
+from fsm_agent.effects import Call, Replied, Result
+from fsm_agent.history import flatten
+from fsm_agent.language import Texts
+from fsm_agent.tools.spec import Tool
+
+__all__ = ["FINISH", "THINK", "JsonAction"]
+
+FINISH: Final = "FINISH"
+THINK: Final = "THINK"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAction:
+    """One JSON object a reply.
+
+    `constrain`: send a JSON schema of the possible actions as `response_format`, where the server takes one. `think`: offer `THINK`.
+    """
+
+    constrain: bool = True
+    think: bool = False
+    name: str = "json_action"
+    native_tools: bool = False
+
+    def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """System text, the protocol with the tools, then the blocks."""
+        text = f"{prompt.system}\n\n{_protocol(prompt, think=self.think)}".strip()
+        return merge_neighbours((*one_system(text), *flatten(prompt.blocks)))
+
+    def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
+        """A schema that admits exactly the tools with their own arguments, and FINISH; when an answer is forced, only FINISH."""
+        if not self.constrain:
+            return None
+        variants = [_variant(tool.name, tool.parameters()) for tool in prompt.tools]
+        if self.think and prompt.purpose == "plan":
+            variants.append(_variant(THINK, _one_text("thought")))
+        variants.append(_variant(FINISH, _one_text("answer")))
+        schema = variants[0] if len(variants) == 1 else {"anyOf": variants}
+        return {"type": "json_schema", "json_schema": {"name": "action", "schema": schema}}
+
+    def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
+        """The first object of the reply that has the form of an action."""
+        if reply.unreadable:
+            return Unreadable("malformed", reply.unreadable)
+        if reply.calls:
+            return Calls(tuple(one for raw in reply.calls for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated)))
+        _, text = split_thinking(reply.text)
+        if not text.strip():
+            return Unreadable("truncated", "") if reply.truncated else Empty()
+        parsed = parse_object(text, accept=_is_action, truncated=reply.truncated)
+        if isinstance(parsed, Malformed):
+            return Unreadable("truncated" if parsed.kind == "truncated" or reply.truncated else "malformed", parsed.detail, parsed.repairs)
+        return _action(parsed.value, parsed.repairs, truncated=reply.truncated)
+
+    def keep_round(self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts) -> tuple[AnyMessage, ...]:
+        """The action as clean JSON, and what came of it as the user's message."""
+        said = "\n".join(_written(call.name, dict(call.arguments)) for call in calls)
+        told = "\n".join(texts.observation.format(tool=result.tool, text=result.text or "(empty)") for result in results)
+        return (AIMessage(said), HumanMessage(told))
+
+    def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
+        """What the model said, when it said anything, and the note."""
+        _, text = split_thinking(reply.text)
+        return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
+
+    def keep_note(self, note: str) -> tuple[AnyMessage, ...]:
+        """The note as a user message."""
+        return (HumanMessage(note),)
+
+    def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
+        """The answer in the form in which the model gives it, so that the next turn sees the protocol kept."""
+        return (AIMessage(_written(FINISH, {"answer": text})),)
+
+
+def _is_action(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("action"), str)
+
+
+def _action(value: Mapping[str, Any], repairs: tuple[str, ...], *, truncated: bool) -> Reading:
+    name, given = str(value["action"]).strip(), value.get("action_input")
+    if name == FINISH:
+        answer = given.get("answer") if isinstance(given, Mapping) else given
+        text = answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer, ensure_ascii=False)
+        return Answer(text.strip(), repairs) if text.strip() else Unreadable("malformed", f'{FINISH} needs {{"answer": "..."}}', repairs)
+    if name == THINK:
+        thought = given.get("thought") if isinstance(given, Mapping) else given
+        return Thought(str(thought or ""))
+    (call,) = requested("", name, given, truncated=truncated)[:1]
+    return Calls((Requested(call.id, call.name, call.arguments, (*repairs, *call.repairs)),))
+
+
+def _written(action: str, action_input: Mapping[str, Any]) -> str:
+    return json.dumps({"action": action, "action_input": action_input}, ensure_ascii=False, default=str)
+
+
+def _variant(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {"action": {"const": name}, "action_input": parameters}
+    return {"type": "object", "properties": properties, "required": ["action", "action_input"], "additionalProperties": False}
+
+
+def _one_text(name: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name], "additionalProperties": False}
+
+
+def _protocol(prompt: Prompt, *, think: bool) -> str:
+    texts = prompt.texts
+    finish = texts.json_finish.format(finish=FINISH)
+    if prompt.purpose == "answer":
+        return f"{texts.json_only}\n{finish}"
+    tools = "\n".join(_described(tool) for tool in prompt.tools)
+    lines = [texts.json_only, texts.json_call, finish, *([texts.json_think.format(think=THINK)] if think else []), texts.json_tools, tools]
+    return "\n".join(lines)
+
+
+def _described(tool: Tool) -> str:
+    schema = tool.parameters()
+    fields = json.dumps(schema.get("properties", {}), ensure_ascii=False)
+    required = ", ".join(schema.get("required", ()))
+    return f"- {tool.name}: {tool.full_description} action_input: {fields}{f' required: {required}' if required else ''}"

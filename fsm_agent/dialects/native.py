@@ -1,0 +1,105 @@
+"""The `native` dialect: the provider's own tool calling."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from fsm_agent.dialects.base import Answer, Calls, Empty, Prompt, Purpose, Reading, Requested, Unreadable, merge_neighbours, one_system
+from fsm_agent.dialects.repair import CallText, Malformed, expand_parallel, parse_arguments, parse_call_text, split_thinking
+from fsm_agent.effects import Call, Replied, Result
+from fsm_agent.history import flatten
+from fsm_agent.language import Texts
+
+__all__ = ["Native", "read_text", "requested"]
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Tools are bound to the request; calls come back beside the text.
+
+    `recover_text_calls`: a reply that is nothing but a call of a registered tool written as text is read as that call (small models and
+    some servers do this); it passes the same checks and the same approval as any call. False reads it as an answer.
+    """
+
+    recover_text_calls: bool = True
+    name: str = "native"
+    native_tools: bool = True
+
+    def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """System text, then the blocks as they are."""
+        return merge_neighbours((*one_system(prompt.system), *flatten(prompt.blocks)))
+
+    def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
+        """None: the tool schemas constrain the reply."""
+        return None
+
+    def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
+        """Calls win over text beside them; text alone is the answer, unless it was cut or is itself a call."""
+        if reply.unreadable:
+            return Unreadable("malformed", reply.unreadable)
+        if reply.calls:
+            _, text = split_thinking(reply.text)
+            calls = tuple(one for raw in reply.calls for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated))
+            return Calls(calls, text)
+        return read_text(reply, tools, recover=self.recover_text_calls)
+
+    def keep_round(self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts) -> tuple[AnyMessage, ...]:
+        """The assistant message with its calls, and one tool message for each, in order."""
+        _, text = split_thinking(reply.text)
+        made = [{"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"} for call in calls]
+        asked = AIMessage("" if reply.calls == () else text, tool_calls=made)
+        answers = [
+            ToolMessage(result.text or "(empty)", tool_call_id=call.id, name=call.name, status="success" if result.ok else "error")
+            for call, result in zip(calls, results, strict=True)
+        ]
+        return (asked, *answers)
+
+    def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
+        """What the model said, when it said anything, and the note."""
+        _, text = split_thinking(reply.text)
+        return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
+
+    def keep_note(self, note: str) -> tuple[AnyMessage, ...]:
+        """The note as a user message: strict templates take no second system message."""
+        return (HumanMessage(note),)
+
+    def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
+        """The answer as the assistant's message."""
+        return (AIMessage(text),)
+
+
+def requested(call_id: str, name: str, arguments: object, *, truncated: bool) -> tuple[Requested, ...]:
+    """One call as read, or the several that a "parallel" wrapper holds."""
+    parsed = parse_arguments(arguments if isinstance(arguments, str | Mapping) or arguments is None else str(arguments), truncated=truncated)
+    if isinstance(parsed, Malformed):
+        return (Requested(call_id, name, parsed),)
+    inner = expand_parallel(name, parsed.value)
+    if inner is None:
+        return (Requested(call_id, name, parsed.value, parsed.repairs),)
+    return tuple(Requested("", one, args, (*parsed.repairs, "parallel_wrapper")) for one, args in inner)
+
+
+def from_text(call: CallText, repairs: tuple[str, ...] = ()) -> Requested:
+    """A call that was written as text, without an id."""
+    if isinstance(call.arguments, Malformed):
+        return Requested("", call.name, call.arguments, (*repairs, *call.arguments.repairs))
+    return Requested("", call.name, call.arguments.value, (*repairs, *call.arguments.repairs))
+
+
+def read_text(reply: Replied, tools: Collection[str], *, recover: bool) -> Reading:
+    """A reply without calls: the answer, nothing, or a call written as text."""
+    thinking, text = split_thinking(reply.text)
+    repairs = ("thinking_dropped",) if thinking else ()
+    if recover:
+        found = parse_call_text(text, registered=tools)
+        if found and not reply.truncated:
+            return Calls(tuple(from_text(one, repairs) for one in found), "")
+    if reply.truncated:
+        return Unreadable("truncated", "the reply was cut")
+    if text.strip():
+        return Answer(text.strip(), repairs)
+    return Answer(reply.refusal, ("refusal",)) if reply.refusal.strip() else Empty()

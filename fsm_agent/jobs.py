@@ -1,0 +1,186 @@
+"""One run's dealings with the outside: its clock, its config, and the waiting that a cancellation can end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+
+from fsm_agent import workers
+from fsm_agent.clock import Clock
+from fsm_agent.language import Language
+
+__all__ = ["CancelRequested", "Emit", "Job", "TimedOut", "blocking", "in_thread", "on_task"]
+
+T = TypeVar("T")
+Emit = Callable[[str], None]
+
+
+class CancelRequested(Exception):
+    """Somebody called `agent.cancel` while an effect was under way; becomes the outcome `Cancelled`."""
+
+
+class TimedOut(Exception):
+    """An effect took longer than it may; becomes an outcome."""
+
+
+_TOKEN: Final = "token"
+_DONE: Final = "done"
+_RAISED: Final = "raised"
+_CANCEL: Final = "cancel"
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """The edge of one run. The only shared field is the cancellation, which any thread may ask for at any time."""
+
+    run_id: str
+    clock: Clock
+    started: float
+    language: Language = "en"
+    config: RunnableConfig = field(default_factory=RunnableConfig)
+    traced: bool = False
+    streaming: bool = False
+    attempt: int = 1
+    cancel_reason: str | None = None
+    _inbox: SimpleQueue[tuple[str, Any]] | None = None
+    _task: asyncio.Task[Any] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self.clock.monotonic() - self.started
+
+    def cancel(self, why: str) -> None:
+        """Ask the run to stop: at once when it waits for an effect, else before the next one."""
+        with self._lock:
+            self.cancel_reason = why
+            if self._inbox is not None:
+                self._inbox.put((_CANCEL, why))
+            task, loop = self._task, self._loop
+        if task is not None and loop is not None:
+            loop.call_soon_threadsafe(self._cancel_if_current, task)
+
+    def _cancel_if_current(self, task: asyncio.Task[Any]) -> None:
+        """Runs in the loop's thread, so the effect cannot end between the look and the cancellation."""
+        if self._task is task:
+            task.cancel()
+
+    def check(self) -> None:
+        """Raise `CancelRequested` when the run was asked to stop."""
+        if self.cancel_reason is not None:
+            raise CancelRequested(self.cancel_reason)
+
+    def open_inbox(self) -> SimpleQueue[tuple[str, Any]]:
+        """The queue on which the effect under way reports."""
+        inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        with self._lock:
+            self.check()
+            self._inbox = inbox
+        return inbox
+
+    def close_inbox(self) -> None:
+        """Nothing is under way any more."""
+        with self._lock:
+            self._inbox = None
+
+    def open_task(self) -> None:
+        """Let `cancel` reach the current asyncio task."""
+        with self._lock:
+            self.check()
+            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def close_task(self) -> None:
+        """Nothing is under way any more."""
+        with self._lock:
+            self._task = None
+
+
+def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Generator[str, None, T]:
+    """Run `work` on a worker thread and wait; yields the pieces that it emits.
+
+    The wait ends early on a cancellation (`CancelRequested`), a time-out (`TimedOut`, after `timeout` seconds), or an interrupt of the
+    waiting thread. The work itself cannot be stopped: its thread is given up on, and its result is dropped.
+    """
+    inbox = job.open_inbox()
+    begun = job.clock.monotonic()
+    workers.start(lambda: _report(inbox, work))
+    try:
+        while True:
+            left = None if timeout is None else max(timeout - (job.clock.monotonic() - begun), 0.0)
+            try:
+                kind, value = inbox.get(timeout=left)
+            except Empty:
+                raise TimedOut from None
+            if kind is _TOKEN:
+                yield value
+                continue
+            if kind is _CANCEL:
+                raise CancelRequested(value)
+            if timeout is not None and job.clock.monotonic() - begun > timeout:
+                raise TimedOut
+            if kind is _RAISED:
+                raise value
+            result: T = value
+            return result
+    finally:
+        job.close_inbox()
+
+
+def _report(inbox: SimpleQueue[tuple[str, Any]], work: Callable[[Emit], Any]) -> None:
+    try:
+        inbox.put((_DONE, work(lambda text: inbox.put((_TOKEN, text)))))
+    except BaseException as error:  # a worker passes on whatever its work raised, KeyboardInterrupt and SystemExit too
+        inbox.put((_RAISED, error))
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` on a worker thread without blocking the event loop. Cancelling the await gives up on the thread."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[bool, Any]] = loop.create_future()
+
+    def settle(outcome: tuple[bool, Any]) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    def run() -> None:
+        try:
+            outcome: tuple[bool, Any] = (True, work())
+        except BaseException as error:  # passed on to whoever awaits
+            outcome = (False, error)
+        try:
+            loop.call_soon_threadsafe(settle, outcome)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits for this result any more
+
+    workers.start(run)
+    ok, value = await future
+    if not ok:
+        raise value
+    result: T = value
+    return result
+
+
+async def on_task(job: Job, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` so that `job.cancel` ends it: as `CancelRequested` when the job asked, as `CancelledError` when anybody else did."""
+    try:
+        job.open_task()
+    except CancelRequested:
+        work.close()
+        raise
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if job.cancel_reason is None or task is None or task.uncancel() > before:
+            raise
+        raise CancelRequested(job.cancel_reason) from None
+    finally:
+        job.close_task()

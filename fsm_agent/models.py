@@ -1,0 +1,108 @@
+"""Which model an agent uses, prepared so that one model call is one request.
+
+OpenAI-compatible clients retry by themselves; here the table retries, visibly and within the limits, so the client's own retries are
+switched off on a copy. The caller's model is never changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable, RunnableBinding
+
+from fsm_agent.errors import ModelError
+
+__all__ = ["Prepared", "prepare", "resolve"]
+
+_LOCAL: Final = "local:"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model ready to be called. `openai` says that it speaks the OpenAI protocol; `cap` is its limit on reply tokens, where known."""
+
+    model: BaseChatModel
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    openai: bool = False
+    cap: int | None = None
+
+
+def resolve(model: Any, *, base_url: str | None = None) -> Any:
+    """A chat model for what the user gave: itself, or for a string like "openai:gpt-4o-mini", "gpt-4o-mini" or "local:1.5b" a new one.
+
+    Raises `fsm_agent.errors.ModelError` for anything that is not a chat model, naming what can be given instead.
+    """
+    if isinstance(model, str):
+        return _from_name(model, base_url)
+    return model
+
+
+def _from_name(name: str, base_url: str | None) -> Any:
+    if name.startswith(_LOCAL) or name.endswith(".gguf"):
+        from fsm_agent.local import shared  # the local server is an extra, and heavy
+
+        return _openai("local", shared(name).base_url, api_key="none", temperature=0.0)
+    provider, _, rest = name.partition(":")
+    if not rest or provider == "openai":
+        return _openai(rest or name, base_url)
+    try:
+        from langchain.chat_models import init_chat_model  # only for other providers, and only when installed
+    except ImportError as error:
+        raise ModelError(
+            f"model {name!r}: for the provider {provider!r} install langchain and its package, or give a chat model object; "
+            'any OpenAI-compatible server works as "openai:NAME" with base_url'
+        ) from error
+    return init_chat_model(name)
+
+
+def _openai(name: str, base_url: str | None, api_key: str | None = None, temperature: float | None = None) -> Any:
+    from langchain_openai import ChatOpenAI  # a second of import, only when it is used
+
+    key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if base_url else None)
+    if key is None:
+        raise ModelError(
+            f"model {name!r} needs a key: set OPENAI_API_KEY, or give base_url for a server of your own, or use "
+            '"local:1.5b" for a model on this machine'
+        )
+    return ChatOpenAI(model=name, base_url=base_url, api_key=key, temperature=temperature)  # type: ignore[arg-type]  # it takes a str too
+
+
+def prepare(model: Any, *, timeout: float) -> Prepared:
+    """`model` as a `Prepared`. Bound arguments (`model.bind(...)`) are kept. Raises `ModelError` for what is no chat model."""
+    kwargs: dict[str, Any] = {}
+    inner: Runnable[Any, Any] | Any = model
+    while isinstance(inner, RunnableBinding):
+        kwargs = {**inner.kwargs, **kwargs}
+        inner = inner.bound
+    if not isinstance(inner, BaseChatModel):
+        raise ModelError(
+            f"model is a {type(model).__name__}; give a LangChain chat model, or a string like "
+            '"openai:gpt-4o-mini" or "local:1.5b"'
+        )
+    openai = any(base.__name__ == "BaseChatOpenAI" for base in type(inner).__mro__)
+    cap = kwargs.get("max_tokens", getattr(inner, "max_tokens", None))
+    prepared = _single_request(inner, timeout) if openai else inner
+    return Prepared(prepared, kwargs, openai, cap if isinstance(cap, int) else None)
+
+
+def _single_request(model: Any, timeout: float) -> BaseChatModel:
+    """A copy of an OpenAI chat model whose clients make exactly one request, and give up after `timeout` unless they have their own."""
+    options: dict[str, Any] = {"max_retries": 0}
+    if getattr(model, "request_timeout", None) is None:
+        options["timeout"] = timeout
+    update: dict[str, Any] = {"max_retries": 0}
+    if model.root_client is not None:
+        client = model.root_client.with_options(**options)
+        update |= {"root_client": client, "client": client.chat.completions}
+    if model.root_async_client is not None:
+        client = model.root_async_client.with_options(**options)
+        update |= {"root_async_client": client, "async_client": client.chat.completions}
+    if model.stream_usage is None:
+        # A server of one's own reports the usage of a stream only when it is asked for.
+        update["stream_usage"] = True
+    copy: BaseChatModel = model.model_copy(update=update)
+    return copy

@@ -1,0 +1,116 @@
+"""The edge: turns an effect into its outcome, sync and async. What a model or a tool does becomes data here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from typing import Any
+
+from fsm_agent.effects import (
+    Answered,
+    Approve,
+    AskHuman,
+    Call,
+    CallModel,
+    CallTools,
+    Cancelled,
+    Decision,
+    Deny,
+    Effect,
+    Outcome,
+    Wait,
+    Waited,
+)
+from fsm_agent.jobs import CancelRequested, Job, blocking, in_thread, on_task
+from fsm_agent.perform_model import ModelPerformer
+from fsm_agent.perform_tools import ToolPerformer
+
+__all__ = ["Approver", "Performer"]
+
+Approver = Callable[[Call], "Decision | bool | Awaitable[Decision | bool]"]
+"""Decides about one call, in place: a decision, or True and False for a plain approval and denial. May be async for the async methods."""
+
+
+class Performer:
+    """Performs effects. One for each agent; keeps nothing of a run."""
+
+    def __init__(self, model: ModelPerformer, tools: ToolPerformer, approve: Approver | None) -> None:
+        self._model = model
+        self._tools = tools
+        self._approve = approve
+
+    def perform(self, effect: Effect, job: Job) -> Generator[str, None, Outcome | None]:
+        """The outcome of `effect`; None when it asks a person and nobody is there to answer, so that the run is suspended."""
+        try:
+            job.check()
+            match effect:
+                case CallModel():
+                    return (yield from self._model.perform(effect, job))
+                case CallTools():
+                    return (yield from self._tools.perform(effect, job))
+                case Wait(seconds=seconds):
+                    yield from blocking(job, lambda _: job.clock.sleep(seconds), None)
+                    return Waited(job.now())
+                case AskHuman():
+                    return self._ask(effect, job)
+        except CancelRequested as request:
+            return Cancelled(str(request), job.now())
+
+    async def aperform(self, effect: Effect, job: Job) -> AsyncIterator[str | Outcome | None]:
+        """The same on the event loop: yields pieces of a streamed reply, and last the outcome."""
+        try:
+            job.check()
+            match effect:
+                case CallModel():
+                    stream = self._model.aperform(effect, job)
+                    while (item := await on_task(job, _next(stream))) is not None:
+                        yield item
+                case CallTools():
+                    yield await on_task(job, self._tools.aperform(effect, job))
+                case Wait(seconds=seconds):
+                    await on_task(job, job.clock.asleep(seconds))
+                    yield Waited(job.now())
+                case AskHuman():
+                    yield await on_task(job, self._aask(effect, job))
+        except CancelRequested as request:
+            yield Cancelled(str(request), job.now())
+
+    def _ask(self, effect: AskHuman, job: Job) -> Answered | None:
+        if self._approve is None:
+            return None
+        begun = job.clock.monotonic()
+        decisions: dict[str, Decision] = {}
+        for call in effect.calls:
+            said = self._approve(call)
+            if inspect.isawaitable(said):
+                raise TypeError("approve is async: use ainvoke or astream, or give a plain function")
+            decisions[call.id] = _decision(said)
+        return Answered(decisions=decisions, waited=job.clock.monotonic() - begun, at=job.now())
+
+    async def _aask(self, effect: AskHuman, job: Job) -> Answered | None:
+        if self._approve is None:
+            return None
+        begun = job.clock.monotonic()
+        decisions: dict[str, Decision] = {}
+        for call in effect.calls:
+            decisions[call.id] = await self._asay(self._approve, call)
+        return Answered(decisions=decisions, waited=job.clock.monotonic() - begun, at=job.now())
+
+    async def _asay(self, approve: Approver, call: Call) -> Decision:
+        """A person may take long: a plain function is asked on a thread, so that the event loop stays free."""
+        said: Any = await approve(call) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(call))  # type: ignore[misc]  # iscoroutinefunction does not narrow
+        return _decision(await said if inspect.isawaitable(said) else said)
+
+
+async def _next(stream: AsyncIterator[Any]) -> Any:
+    return await anext(stream, None)
+
+
+def _decision(said: Any) -> Decision:
+    if isinstance(said, bool):
+        return Approve() if said else Deny()
+    if isinstance(said, Decision):
+        return said
+    raise TypeError(f"approve returned {type(said).__name__}; return True, False, Approve(), Edit(args) or Deny(reason)")
+
+

@@ -1,0 +1,187 @@
+"""Asking the model: one `CallModel` is one request, and every failure is an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable, RunnableBinding
+
+from fsm_agent.effects import CallModel, ModelFailed, Replied
+from fsm_agent.errors import DefinitionError, FsmAgentError
+from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, blocking
+from fsm_agent.models import Prepared
+from fsm_agent.replies import ChunkReader, failed, read_message
+from fsm_agent.tools.registry import Registry
+
+__all__ = ["ModelPerformer"]
+
+_FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
+
+
+class ModelPerformer:
+    """Performs `CallModel`. One for each agent; remembers only whether the server takes a response format."""
+
+    def __init__(self, prepared: Prepared, tools: Registry, *, native_tools: bool) -> None:
+        self._prepared = prepared
+        self._tools = tools
+        self._native = native_tools
+        self._bound: tuple[tuple[int, tuple[str, ...]], Runnable[Any, Any], Mapping[str, Any]] | None = None
+        self._constrain = prepared.openai
+
+    def check(self, names: Sequence[str]) -> None:
+        """Bind `names` once, so that a model that cannot call tools is refused before any run. Raises `DefinitionError`."""
+        if self._native and names:
+            self._bound = ((self._tools.version, tuple(names)), *self._bind(names))
+
+    def perform(self, effect: CallModel, job: Job) -> Generator[str, None, Replied | ModelFailed]:
+        """Make the request on a worker thread; yields pieces of the reply when the job streams."""
+        model, kwargs = self._target(effect)
+        streaming = self._streams(job)
+
+        def work(emit: Emit) -> Replied:
+            if not streaming:
+                return self._read(model.invoke(list(effect.messages), job.config, **kwargs, **self._whole()), effect, job)
+            reader = ChunkReader()
+            for chunk in model.stream(list(effect.messages), job.config, **kwargs):
+                text = reader.add(chunk)
+                if text and job.streaming:
+                    emit(text)
+            return self._finished(reader, effect, job)
+
+        try:
+            return (yield from blocking(job, work, effect.timeout))
+        except TimedOut:
+            return _timed_out(effect, job)
+        except (CancelRequested, FsmAgentError):
+            raise
+        except Exception as error:
+            return self._failed(error, effect, job)
+
+    async def aperform(self, effect: CallModel, job: Job) -> AsyncIterator[str | Replied | ModelFailed]:
+        """The same on the event loop; the last item is the outcome."""
+        begun = job.clock.monotonic()
+        try:
+            async for item in self._arequest(effect, job, begun):
+                if isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout:
+                    item = _timed_out(effect, job)
+                yield item
+        except TimedOut:
+            yield _timed_out(effect, job)
+        except (CancelRequested, FsmAgentError):
+            raise
+        except Exception as error:
+            yield self._failed(error, effect, job)
+
+    async def _arequest(self, effect: CallModel, job: Job, begun: float) -> AsyncIterator[str | Replied]:
+        model, kwargs = self._target(effect)
+        messages = list(effect.messages)
+        if not self._streams(job):
+            yield self._read(await _within(model.ainvoke(messages, job.config, **kwargs, **self._whole()), effect.timeout), effect, job)
+            return
+        reader = ChunkReader()
+        stream = model.astream(messages, job.config, **kwargs)
+        try:
+            while True:
+                left = max(effect.timeout - (job.clock.monotonic() - begun), 0.001)
+                chunk = await _within(anext(stream, None), left)
+                if chunk is None:
+                    break
+                text = reader.add(chunk)
+                if text and job.streaming:
+                    yield text
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+        yield self._finished(reader, effect, job)
+
+    def _read(self, message: Any, effect: CallModel, job: Job) -> Replied:
+        return read_message(message, estimate=effect.estimate, cap=self._prepared.cap, at=job.now())
+
+    def _finished(self, reader: ChunkReader, effect: CallModel, job: Job) -> Replied:
+        return reader.replied(estimate=effect.estimate, cap=self._prepared.cap, at=job.now(), must_finish=self._prepared.openai)
+
+    def _failed(self, error: Exception, effect: CallModel, job: Job) -> Replied | ModelFailed:
+        outcome = failed(error, at=job.now(), wall=job.clock.time(), estimate=effect.estimate)
+        refused = isinstance(outcome, ModelFailed) and outcome.status in (400, 422) and effect.response_format is not None and self._constrain
+        if refused and isinstance(outcome, ModelFailed) and any(word in outcome.message for word in _FORMAT_WORDS):
+            # The server cannot constrain its replies: ask again without, as a visible retry, and remember it.
+            self._constrain = False
+            return ModelFailed(
+                error=outcome.error,
+                message=outcome.message,
+                retryable=True,
+                retry_after=0.0,
+                status=outcome.status,
+                at=outcome.at,
+            )
+        return outcome
+
+    def _streams(self, job: Job) -> bool:
+        """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens.
+
+        LangChain would stream inside `invoke` in the last two cases, and lose the raw text of the calls.
+        """
+        always = bool(getattr(self._prepared.model, "streaming", False)) and not self._prepared.openai
+        return job.streaming or always or (job.traced and _wants_tokens(job))
+
+    def _whole(self) -> dict[str, Any]:
+        """What makes `invoke` of an OpenAI model not stream, whatever the model's own switch says."""
+        return {"stream": False} if self._prepared.openai else {}
+
+    def _target(self, effect: CallModel) -> tuple[Runnable[Any, Any], dict[str, Any]]:
+        """What to call, with which arguments. Tools are bound once for each version of the registry."""
+        prepared = self._prepared
+        if effect.response_format is not None and self._constrain:
+            given = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
+            # In the body, not as an argument: given `response_format`, the client parses the reply itself and raises on a cut one.
+            return prepared.model, {**prepared.kwargs, "extra_body": {**given, "response_format": dict(effect.response_format)}}
+        if not self._native or not effect.tools:
+            return prepared.model, dict(prepared.kwargs)
+        key = (self._tools.version, effect.tools)
+        if self._bound is None or self._bound[0] != key:
+            self._bound = (key, *self._bind(effect.tools))
+        return self._bound[1], {**prepared.kwargs, **self._bound[2]}
+
+    def _bind(self, names: Sequence[str]) -> tuple[Runnable[Any, Any], Mapping[str, Any]]:
+        schemas = [_schema(self._tools, name) for name in names]
+        try:
+            bound = self._prepared.model.bind_tools(schemas)
+        except NotImplementedError as error:
+            raise DefinitionError(
+                f"{type(self._prepared.model).__name__} cannot call tools natively; use dialect=\"json_action\" (or \"react\")"
+            ) from error
+        if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
+            return bound.bound, bound.kwargs
+        return bound, {}
+
+
+def _schema(tools: Registry, name: str) -> dict[str, Any]:
+    tool = tools.resolve(name)
+    assert tool is not None, "only registered tools are offered"
+    return {"type": "function", "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()}}
+
+
+def _wants_tokens(job: Job) -> bool:
+    callbacks = job.config.get("callbacks")
+    handlers = getattr(callbacks, "handlers", callbacks) or ()
+    return any(type(one).__name__ in ("_AstreamEventsCallbackHandler", "LogStreamCallbackHandler") for one in handlers if isinstance(one, BaseCallbackHandler))
+
+
+async def _within(work: Any, timeout: float) -> Any:
+    """Await `work` for at most `timeout` seconds, else raise `TimedOut`; a time-out of its own passes through."""
+    try:
+        async with asyncio.timeout(timeout) as scope:
+            return await work
+    except TimeoutError:
+        if scope.expired():
+            raise TimedOut from None
+        raise
+
+
+def _timed_out(effect: CallModel, job: Job) -> ModelFailed:
+    return ModelFailed(error="TimeoutError", message=f"no reply within {effect.timeout:g} seconds", retryable=True, at=job.now())

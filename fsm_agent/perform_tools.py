@@ -1,0 +1,239 @@
+"""Executing tool calls: each in its own context, none longer than its time-out, every failure a result that the model can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Generator
+from typing import Any, Final
+
+from fsm_agent.effects import Call, CallTools, Result, Returned
+from fsm_agent.jobs import CancelRequested, Job, TimedOut, blocking, in_thread
+from fsm_agent.language import texts_for
+from fsm_agent.limits import Limits
+from fsm_agent.redact import redact_text
+from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
+from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.results import render_result
+from fsm_agent.tools.signature import digest
+from fsm_agent.tools.spec import Invalid, Tool
+from fsm_agent.tracing import ToolTrace
+
+__all__ = ["ToolPerformer"]
+
+_BUGS: Final = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, ImportError, SyntaxError, RecursionError, ToolRefusal)
+_ERROR_CHARS: Final = 500
+
+
+class ToolPerformer:
+    """Performs `CallTools`. One for each agent; keeps nothing of a run."""
+
+    def __init__(self, tools: Registry, limits: Limits) -> None:
+        self._tools = tools
+        self._limits = limits
+
+    def perform(self, effect: CallTools, job: Job) -> Generator[str, None, Returned]:
+        """Execute the calls, in threads, and return their results in the order of the calls."""
+        job.attempt = effect.attempt
+        results: list[Result] = []
+        for batch in self._batches(effect):
+            if len(batch) == 1:
+                results.append((yield from self._one(batch[0], effect, job)))
+            else:
+                results.extend((yield from self._together(batch, effect, job)))
+        return Returned(results=tuple(results), at=job.now())
+
+    async def aperform(self, effect: CallTools, job: Job) -> Returned:
+        """The same on the event loop: async tools as tasks, sync tools in threads."""
+        job.attempt = effect.attempt
+        results: list[Result] = []
+        for batch in self._batches(effect):
+            tasks = [asyncio.ensure_future(self._aone(call, effect, job)) for call in batch]
+            try:
+                results.extend(await asyncio.gather(*tasks))
+            finally:
+                for task in tasks:
+                    task.cancel()
+        return Returned(results=tuple(results), at=job.now())
+
+    def _batches(self, effect: CallTools) -> list[tuple[Call, ...]]:
+        """The calls in groups that may run together: at most `parallel`, and an exclusive tool alone."""
+        batches: list[tuple[Call, ...]] = []
+        open_: list[Call] = []
+        for call in effect.calls:
+            tool = self._tools.resolve(call.tool)
+            if tool is not None and tool.exclusive:
+                batches.extend([tuple(open_)] if open_ else [])
+                batches.append((call,))
+                open_ = []
+            else:
+                open_.append(call)
+                if len(open_) == effect.parallel:
+                    batches.append(tuple(open_))
+                    open_ = []
+        return [*batches, tuple(open_)] if open_ else batches
+
+    def _one(self, call: Call, effect: CallTools, job: Job) -> Generator[str, None, Result]:
+        tool = self._tools.resolve(call.tool)
+        if tool is None:
+            return _gone(call, job)
+        begun = job.clock.monotonic()
+        timeout = self._timeout(tool, effect)
+        try:
+            value = yield from blocking(job, lambda _: _run(tool, call, job), timeout)
+        except TimedOut:
+            return self._timed_out(tool, call, job, timeout)
+        except CancelRequested:
+            raise
+        except Exception as error:
+            return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
+        return self._returned(tool, call, value, job.clock.monotonic() - begun)
+
+    def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[str, None, list[Result]]:
+        """Several calls at once: one worker drives an event loop on which each call has its own task and time-out."""
+        return (yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job)), None))
+
+    async def _all(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result]:
+        return list(await asyncio.gather(*(self._aone(call, effect, job) for call in calls)))
+
+    async def _aone(self, call: Call, effect: CallTools, job: Job) -> Result:
+        tool = self._tools.resolve(call.tool)
+        if tool is None:
+            return _gone(call, job)
+        begun = job.clock.monotonic()
+        timeout = self._timeout(tool, effect)
+        try:
+            async with asyncio.timeout(timeout) as scope:
+                value = await _arun(tool, call, job)
+        except Exception as error:
+            if isinstance(error, TimeoutError) and scope.expired():
+                return self._timed_out(tool, call, job, timeout)
+            return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
+        if job.clock.monotonic() - begun > timeout:
+            return self._timed_out(tool, call, job, timeout)
+        return self._returned(tool, call, value, job.clock.monotonic() - begun)
+
+    def _timeout(self, tool: Tool, effect: CallTools) -> float:
+        own = self._limits.tool_timeout if tool.timeout is None else tool.timeout
+        return own if effect.time_left is None else max(min(own, effect.time_left), 0.001)
+
+    def _returned(self, tool: Tool, call: Call, value: Any, seconds: float) -> Result:
+        cap = self._limits.max_result_chars if tool.max_result_chars is None else tool.max_result_chars
+        rendered = render_result(value, max_chars=cap)
+        ok = not rendered.failed
+        self._tools.record(tool.name, ok, "" if ok else redact_text(rendered.text)[:_ERROR_CHARS], seconds)
+        return Result(
+            call_id=call.id,
+            tool=tool.name,
+            ok=ok,
+            error="" if ok else "failed",
+            text=rendered.text,
+            digest=digest(rendered.full),
+            full=rendered.full if rendered.truncated else None,
+            seconds=seconds,
+            metadata=rendered.metadata,
+        )
+
+    def _failed(self, tool: Tool, call: Call, job: Job, error: Exception, seconds: float) -> Result:
+        """A tool's exception as a result. A bug in the tool's own code is not retried; its words are redacted, because models repeat them."""
+        words = str(error).strip()
+        said = redact_text(f"{type(error).__name__}: {words}" if words else type(error).__name__)[:_ERROR_CHARS]
+        text = texts_for(job.language).tool_error.format(tool=tool.name, error=said)
+        self._tools.record(tool.name, False, said, seconds)
+        return Result(
+            call_id=call.id,
+            tool=tool.name,
+            ok=False,
+            text=text,
+            digest=digest(text),
+            error=type(error).__name__,
+            retryable=not isinstance(error, _BUGS),
+            seconds=seconds,
+        )
+
+    def _timed_out(self, tool: Tool, call: Call, job: Job, timeout: float) -> Result:
+        """A call that gave no result in time may have taken effect, so only an idempotent one is retried."""
+        text = texts_for(job.language).tool_timeout.format(tool=tool.name, seconds=f"{timeout:g}")
+        self._tools.record(tool.name, False, "timeout", timeout)
+        return Result(
+            call_id=call.id,
+            tool=tool.name,
+            ok=False,
+            text=text,
+            digest=digest(text),
+            error="timeout",
+            retryable=tool.idempotent,
+            seconds=timeout,
+        )
+
+
+def _gone(call: Call, job: Job) -> Result:
+    """The tool was unregistered between VALIDATE and now."""
+    text = texts_for(job.language).tool_error.format(tool=call.tool, error="unregistered")
+    return Result(call_id=call.id, tool=call.tool, ok=False, text=text, digest=digest(text), error="unregistered", executed=False)
+
+
+def _arguments(tool: Tool, call: Call) -> dict[str, Any]:
+    """The Python values for the call, from the validated JSON values; checked again, because the tool may have been replaced since."""
+    valid = tool.validate(call.arguments)
+    if isinstance(valid, Invalid):
+        raise ValueError(f"the arguments no longer fit {tool.name}")
+    return valid.call_with
+
+
+def _run(tool: Tool, call: Call, job: Job) -> Any:
+    """Call the tool on this thread. An async tool gets an event loop of its own."""
+    arguments = _arguments(tool, call)
+    trace = ToolTrace.begin(job, tool, call) if job.traced else None
+    try:
+        with calling(_info(call, job)):
+            value = _call_here(tool, arguments)
+    except BaseException as error:
+        if trace is not None:
+            trace.failed(error)
+        raise
+    if trace is not None:
+        trace.returned(value)
+    return value
+
+
+def _call_here(tool: Tool, arguments: dict[str, Any]) -> Any:
+    if tool.func is None:
+        assert tool.afunc is not None, "a tool has a function"
+        return asyncio.run(_awaited(tool.afunc(**arguments)))
+    value = tool.func(**arguments)
+    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+def _info(call: Call, job: Job) -> CallInfo:
+    """What the tool may know of its call. The key is the same for every attempt, so a service that takes one does the work once."""
+    return CallInfo(
+        run_id=job.run_id,
+        call_id=call.id,
+        attempt=job.attempt,
+        idempotency_key=f"{job.run_id}:{call.id}:{call.tool}",
+        config=job.config,
+    )
+
+
+async def _arun(tool: Tool, call: Call, job: Job) -> Any:
+    """Call the tool from the event loop; a sync tool runs on a thread."""
+    if tool.afunc is None:
+        return await in_thread(lambda: _run(tool, call, job))
+    arguments = _arguments(tool, call)
+    trace = ToolTrace.begin(job, tool, call) if job.traced else None
+    try:
+        with calling(_info(call, job)):
+            value = await tool.afunc(**arguments)
+    except BaseException as error:
+        if trace is not None:
+            trace.failed(error)
+        raise
+    if trace is not None:
+        trace.returned(value)
+    return value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+

@@ -1,0 +1,57 @@
+"""From a context to the prompt that its next model call would send, and what that prompt costs. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from fsm_agent.context import Context
+from fsm_agent.dialects.base import Prompt, Purpose
+from fsm_agent.history import estimate_text
+from fsm_agent.tools.spec import Tool
+
+__all__ = ["estimate_prompt", "prompt_of"]
+
+_REQUEST_TOKENS = 8
+
+
+def prompt_of(ctx: Context, purpose: Purpose) -> Prompt:
+    """What the dialect writes its messages from: the memory's view of the history, and the tools unless an answer is forced."""
+    return Prompt(
+        system=ctx.texts.system if ctx.setup.system is None else ctx.setup.system,
+        blocks=ctx.setup.memory.view(ctx.blocks),
+        tools=_offered(ctx) if purpose == "plan" else (),
+        purpose=purpose,
+        texts=ctx.texts,
+        task=ctx.task,
+        done=ctx.done,
+    )
+
+
+def estimate_prompt(ctx: Context, purpose: Purpose) -> int:
+    """Tokens of that prompt: blocks, system text and tool schemas, scaled by what the server has reported against our estimates."""
+    blocks = sum(one.tokens for one in ctx.setup.memory.view(ctx.blocks))
+    return int((blocks + _overhead(ctx, purpose)) * ctx.prompt_factor) + _REQUEST_TOKENS
+
+
+def _offered(ctx: Context) -> tuple[Tool, ...]:
+    registry = ctx.setup.tools
+    key = ("offered", registry.version)
+    found: tuple[Tool, ...] | None = ctx.setup.memo.get(key)
+    if found is None:
+        found = tuple(tool for name in registry.names() if (tool := registry.get(name)) is not None)
+        ctx.setup.memo[key] = found
+    return found
+
+
+def _overhead(ctx: Context, purpose: Purpose) -> int:
+    """Tokens of the system text and, when tools are offered, of their schemas; the same for every step until the tools change."""
+    key = ("overhead", ctx.setup.tools.version, ctx.language, purpose)
+    found: int | None = ctx.setup.memo.get(key)
+    if found is None:
+        tools = _offered(ctx) if purpose == "plan" else ()
+        system = ctx.texts.system if ctx.setup.system is None else ctx.setup.system
+        prompt = Prompt(system=system, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task)
+        written = sum(estimate_text(str(message.content)) for message in ctx.setup.dialect.compose(prompt))
+        bound = sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools) if ctx.setup.dialect.native_tools else 0
+        found = ctx.setup.memo[key] = written + bound
+    return found

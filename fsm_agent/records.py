@@ -1,0 +1,104 @@
+"""What a run leaves: one record for each transition, and the result. Frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AnyMessage
+from pydantic import BaseModel, ConfigDict, Field
+
+from fsm_agent.alphabet import Event, State, Status, StopReason
+from fsm_agent.effects import AskHuman, Usage
+from fsm_agent.machine import Evaluated
+
+__all__ = ["RunResult", "Token", "Transitioned"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transitioned:
+    """One transition of a run, as it is logged, streamed and kept in `RunResult.transitions`.
+
+    `seq` counts from 1. `guards` are all that were asked, in order. `tools` and `signatures` are those of the open round. `tokens` is the
+    total so far, `elapsed_ms` the time since the transition before. `error` names a failure; it is redacted.
+    """
+
+    run_id: str
+    seq: int
+    source: State
+    event: Event
+    target: State
+    guards: tuple[Evaluated, ...]
+    step: int
+    tokens: int
+    estimated_tokens: int
+    model_calls: int
+    tool_calls: int
+    failures: int
+    tools: tuple[str, ...]
+    signatures: tuple[str, ...]
+    repairs: tuple[str, ...]
+    elapsed_ms: float
+    at: float
+    reason: StopReason | None = None
+    error: str = ""
+
+    def __str__(self) -> str:
+        asked = ", ".join(f"{guard.guard}={'yes' if guard.result else 'no'}" for guard in self.guards)
+        return f"{self.seq:>4} {self.source} --{self.event}--> {self.target}{f' [{asked}]' if asked else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the reply while it arrives. Only for display: what counts is the finished reply."""
+
+    run_id: str
+    text: str
+
+
+class RunResult(BaseModel):
+    """How a run ended, and everything it did.
+
+    `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
+    for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `messages` is the whole history of this
+    turn as valid LangChain messages. `pending` is what a person is asked, for `suspended`. Times are seconds.
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    run_id: str
+    thread_id: str | None = None
+    status: Status
+    reason: StopReason | None = None
+    answer: str | None = None
+    detail: str = ""
+    steps: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    usage: Usage = Field(default_factory=Usage)
+    elapsed: float = 0.0
+    transitions: tuple[Transitioned, ...] = Field(default=(), repr=False)
+    messages: tuple[AnyMessage, ...] = Field(default=(), repr=False)
+    results: tuple[Any, ...] = Field(default=(), repr=False)
+    pending: AskHuman | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True when the run was completed."""
+        return self.status is Status.COMPLETED
+
+    def path(self) -> tuple[State, ...]:
+        """The states that the run went through, the first included."""
+        if not self.transitions:
+            return ()
+        return (self.transitions[0].source, *(one.target for one in self.transitions))
+
+    def guards_fired(self) -> Mapping[str, int]:
+        """How often each guard held, by name."""
+        fired: dict[str, int] = {}
+        for one in self.transitions:
+            for guard in one.guards:
+                if guard.result:
+                    fired[guard.guard] = fired.get(guard.guard, 0) + 1
+        return fired

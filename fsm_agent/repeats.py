@@ -1,0 +1,50 @@
+"""Repeats, cycles and progress, as pure counts over (signature, result digest)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fsm_agent.context import Context, Seen
+from fsm_agent.effects import Call, Result
+
+__all__ = ["is_repeated", "learn", "times_seen"]
+
+_PERIODS: Final = (2, 3)
+_WINDOW: Final = 12
+
+
+def times_seen(ctx: Context, signature: str) -> int:
+    """How often in a row `signature` was executed with the same result."""
+    known = ctx.seen.get(signature)
+    return 0 if known is None else known.count
+
+
+def is_repeated(ctx: Context, signature: str) -> bool:
+    """True when one more execution would be a repeat: the threshold is used up, or it goes on with a cycle of period 2 or 3.
+
+    A cycle is the same sequence of (call, result) pairs `repeat_threshold` times in a row (at least twice), so it also catches calls
+    whose results alternate.
+    """
+    threshold = ctx.limits.repeat_threshold
+    if times_seen(ctx, signature) >= threshold:
+        return True
+    recent = ctx.recent
+    for period in _PERIODS:
+        length = period * max(threshold, 2)
+        tail = recent[-length:]
+        if len(tail) == length and tail[0][0] == signature and all(tail[i] == tail[i % period] for i in range(length)):
+            return len(set(tail)) > 1
+    return False
+
+
+def learn(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> Context:
+    """Count these executed calls: per signature, in the window for cycles, and as something learned when the tool gave a result not seen before."""
+    seen, recent, learned = dict(ctx.seen), list(ctx.recent), set(ctx.learned)
+    for call, result in pairs:
+        known = ctx.seen.get(call.signature)
+        seen[call.signature] = Seen(result.digest, known.count + 1 if known is not None and known.digest == result.digest else 1)
+        recent.append((call.signature, result.digest))
+        if result.ok:
+            learned.add((result.tool, result.digest))
+    return ctx.change(seen=seen, recent=tuple(recent[-_WINDOW:]), learned=frozenset(learned))

@@ -1,0 +1,233 @@
+"""Reading what a chat model returned, strictly: LangChain messages and chunks to `Replied`, exceptions to `ModelFailed`. Pure.
+
+LangChain completes cut JSON while it merges streamed chunks, so nothing it parsed from a stream is believed: the raw text of each
+call is kept as text, and VALIDATE reads it strictly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from pydantic import ValidationError
+
+from fsm_agent.effects import ModelFailed, RawCall, Replied
+from fsm_agent.history import estimate_text, text_of
+from fsm_agent.redact import redact_text
+from fsm_agent.usage import merge_stream_usage, read_usage
+
+__all__ = ["ChunkReader", "failed", "read_message", "retry_after"]
+
+_CUT: Final = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "content_filter"})
+_FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
+_RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
+_HOPELESS_CODES: Final = frozenset({"insufficient_quota", "context_length_exceeded", "content_filter", "model_not_found", "invalid_api_key"})
+_ERROR_CHARS: Final = 500
+
+
+def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
+    """A whole reply. `estimate` is the prompt in tokens, `cap` the model's own limit on reply tokens where it is known."""
+    metadata: Mapping[str, Any] = message.response_metadata or {}
+    calls = [RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args")) for one in getattr(message, "tool_calls", ())]
+    calls += [RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args")) for one in getattr(message, "invalid_tool_calls", ())]
+    return _replied(
+        text=text_of(message.content),
+        calls=tuple(calls),
+        usage=getattr(message, "usage_metadata", None),
+        finish=_finish(metadata),
+        refusal=_refusal(message),
+        estimate=estimate,
+        cap=cap,
+        at=at,
+    )
+
+
+@dataclass(slots=True)
+class ChunkReader:
+    """Collects the chunks of one streamed reply."""
+
+    texts: list[str] = field(default_factory=list)
+    calls: list[list[Any]] = field(default_factory=list)
+    open: dict[object, list[Any]] = field(default_factory=dict)
+    usages: list[Mapping[str, Any]] = field(default_factory=list)
+    finish: str = ""
+    refusal: str = ""
+    whole: AIMessage | None = None
+
+    def add(self, chunk: BaseMessage) -> str:
+        """Take `chunk` and return its text."""
+        if isinstance(chunk, AIMessage) and not isinstance(chunk, AIMessageChunk):
+            self.whole = chunk
+            return text_of(chunk.content)
+        text = text_of(chunk.content)
+        if text:
+            self.texts.append(text)
+        if isinstance(chunk, AIMessageChunk):
+            for part in chunk.tool_call_chunks:
+                self._add_call(part)
+            if chunk.usage_metadata:
+                self.usages.append(chunk.usage_metadata)
+        self.finish = _finish(chunk.response_metadata or {}) or self.finish
+        self.refusal += _refusal(chunk)
+        return text
+
+    def _add_call(self, part: Mapping[str, Any]) -> None:
+        """Pieces of one call share an index. Servers without indexes, or with one index for all calls, start a call with its name and id."""
+        call_id, name, args = part.get("id") or "", part.get("name") or "", part.get("args") or ""
+        slot = self._slot(part.get("index"), call_id, name)
+        slot[0] = slot[0] or call_id
+        slot[1] += name if name != slot[1] else ""
+        slot[2].append(args)
+
+    def _slot(self, index: object, call_id: str, name: str) -> list[Any]:
+        known = self.open.get(index)
+        starts = known is None or bool(name and call_id and known[0] and call_id != known[0]) or (index is None and bool(name))
+        if known is None or starts:
+            known = self.open[index] = ["", "", []]
+            self.calls.append(known)
+        return known
+
+    def replied(self, *, estimate: int, cap: int | None, at: float, must_finish: bool = False) -> Replied:
+        """The finished reply. `must_finish`: the protocol says when a stream ends, so one that just stops was cut."""
+        if self.whole is not None:
+            return read_message(self.whole, estimate=estimate, cap=cap, at=at)
+        cut = must_finish and not (self.finish or self.usages)
+        return _replied(
+            text="".join(self.texts),
+            calls=tuple(RawCall(slot[0], slot[1], "".join(slot[2])) for slot in self.calls),
+            usage=merge_stream_usage(self.usages),
+            finish="length" if cut else self.finish,
+            refusal=self.refusal,
+            estimate=estimate,
+            cap=cap,
+            at=at,
+        )
+
+
+def _replied(
+    *, text: str, calls: tuple[RawCall, ...], usage: object, finish: str, refusal: str, estimate: int, cap: int | None, at: float
+) -> Replied:
+    written = estimate_text(text) + sum(estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls)
+    counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
+    capped = cap is not None and counted.output >= cap
+    return Replied(
+        text=text,
+        calls=calls,
+        usage=counted,
+        prompt_tokens=prompt_tokens,
+        finish=finish,
+        truncated=finish.lower() in _CUT,
+        refusal=refusal,
+        repairs=("cap_reached",) if capped and finish.lower() not in _CUT else (),
+        at=at,
+    )
+
+
+def _finish(metadata: Mapping[str, Any]) -> str:
+    for key in _FINISH_KEYS:
+        value = metadata.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _refusal(message: BaseMessage) -> str:
+    refusal = message.additional_kwargs.get("refusal")
+    return refusal if isinstance(refusal, str) else ""
+
+
+def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replied | ModelFailed:
+    """What an exception of the model call means. `wall` is the time now in seconds since the epoch, for a server's HTTP date.
+
+    A reply that the client library could not parse is a reply (unreadable), not a failure to get one.
+    """
+    if isinstance(error, ValidationError):
+        usage, _ = read_usage(None, prompt_estimate=estimate, reply_estimate=0)
+        where = ", ".join(".".join(str(part) for part in item["loc"]) for item in error.errors(include_url=False, include_input=False)[:3])
+        return Replied(text="", unreadable=f"the reply does not have the form of a message ({where})", usage=usage, at=at)
+    completion = getattr(error, "completion", None)
+    if completion is not None and type(error).__name__ == "LengthFinishReasonError":
+        return _cut_completion(completion, estimate=estimate, at=at)
+    status = _status(error)
+    if status is not None:
+        retryable = (status in _RETRYABLE_STATUS or status >= 500) and getattr(error, "code", None) not in _HOPELESS_CODES
+    else:
+        # No status: the connection broke, or the answer was no message. One more try may help, and the retries are bounded.
+        retryable = True
+    words = redact_text(str(error).strip())[:_ERROR_CHARS]
+    return ModelFailed(
+        error=type(error).__name__,
+        message=words or "no message",
+        retryable=retryable,
+        retry_after=retry_after(_headers(error), wall=wall),
+        status=status,
+        at=at,
+    )
+
+
+def _cut_completion(completion: Any, *, estimate: int, at: float) -> Replied:
+    choices = getattr(completion, "choices", None) or ()
+    text = str(getattr(getattr(choices[0], "message", None), "content", None) or "") if choices else ""
+    reported = getattr(completion, "usage", None)
+    usage = {"input_tokens": getattr(reported, "prompt_tokens", None), "output_tokens": getattr(reported, "completion_tokens", None)}
+    return _replied(text=text, calls=(), usage=usage, finish="length", refusal="", estimate=estimate, cap=None, at=at)
+
+
+def _status(error: BaseException) -> int | None:
+    for one in _chain(error):
+        for holder in (one, getattr(one, "response", None)):
+            status = getattr(holder, "status_code", None)
+            if isinstance(status, int) and not isinstance(status, bool):
+                return status
+    return None
+
+
+def _headers(error: BaseException) -> Mapping[str, str]:
+    for one in _chain(error):
+        headers = getattr(getattr(one, "response", None), "headers", None)
+        if isinstance(headers, Mapping):
+            return headers
+    return {}
+
+
+def _chain(error: BaseException) -> Iterable[BaseException]:
+    """The exception and what it was raised from, newest first: the freshest one has the say."""
+    seen: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in seen and len(seen) < 5:
+        seen.append(one)
+        one = one.__cause__
+    return seen
+
+
+def retry_after(headers: Mapping[str, str], *, wall: float) -> float | None:
+    """Seconds that the server asks to wait: `retry-after-ms`, or `retry-after` as seconds or an HTTP date. None for none, or nonsense.
+
+    Source: RFC 9110, section 10.2.3.
+    """
+    lowered = {str(key).lower(): str(value).strip() for key, value in headers.items()}
+    millis = _seconds(lowered.get("retry-after-ms"))
+    if millis is not None:
+        return millis / 1000
+    text = lowered.get("retry-after")
+    seconds = _seconds(text)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - wall, 0.0)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+

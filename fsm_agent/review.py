@@ -1,0 +1,51 @@
+"""Decisions of people, checked before they count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fsm_agent.effects import AskHuman, Call, Decision, Edit
+from fsm_agent.errors import RunError
+from fsm_agent.tools.problems import render
+from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.spec import Invalid
+
+__all__ = ["decisions_for"]
+
+_KINDS: Final = "Approve(), Edit(args) or Deny(reason)"
+
+
+def decisions_for(request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry) -> dict[str, Decision]:
+    """One decision for each call that `request` asks about: a single one is for all of them, a mapping is by call id.
+
+    Raises `fsm_agent.errors.RunError` for a call that is not asked about or left out, and for edited arguments that do not fit the tool.
+    """
+    calls = {call.id: call for call in request.calls}
+    if isinstance(decision, Decision):
+        if isinstance(decision, Edit) and len(calls) > 1:
+            raise RunError(f"{len(calls)} calls wait; say which one is edited: decision={{call_id: {_KINDS}}}, ids: {', '.join(calls)}")
+        given: Mapping[str, Decision] = dict.fromkeys(calls, decision)
+    elif isinstance(decision, Mapping):
+        given = decision
+    else:
+        raise RunError(f"decision is a {type(decision).__name__}; give {_KINDS}, or a mapping of call id to one of them")
+    unknown, missing = given.keys() - calls.keys(), calls.keys() - given.keys()
+    if unknown or missing:
+        wrong = f"nobody asked about {', '.join(sorted(unknown))}" if unknown else f"no decision about {', '.join(sorted(missing))}"
+        raise RunError(f"{wrong}; the calls that wait are {', '.join(f'{call.id} ({call.tool})' for call in calls.values())}")
+    for call_id, one in given.items():
+        if not isinstance(one, Decision):
+            raise RunError(f"the decision about {call_id} is a {type(one).__name__}; give {_KINDS}")
+        if isinstance(one, Edit):
+            _check_edit(calls[call_id], one, tools)
+    return dict(given)
+
+
+def _check_edit(call: Call, edit: Edit, tools: Registry) -> None:
+    tool = tools.resolve(call.tool)
+    if tool is None:
+        raise RunError(f"the tool {call.tool} is not registered any more")
+    checked = tool.validate(edit.args)
+    if isinstance(checked, Invalid):
+        raise RunError(f"the edited arguments do not fit: {render(checked.problems, tool, 'en')}")

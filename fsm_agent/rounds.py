@@ -1,0 +1,50 @@
+"""Rounds: one assistant message with exactly one result for each of its calls, in order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsm_agent.context import Context
+from fsm_agent.effects import Call, Result
+from fsm_agent.history import Block, block
+
+__all__ = ["close_round", "merge_results", "runnable"]
+
+
+def runnable(ctx: Context) -> tuple[Call, ...]:
+    """The calls of the open round that may be executed: those that nothing refused."""
+    return tuple(call for call in ctx.calls if not call.refusal)
+
+
+def merge_results(results: Iterable[Result], newer: Iterable[Result]) -> tuple[Result, ...]:
+    """`results` with those of `newer` in place of the ones that answer the same call."""
+    merged = {result.call_id: result for result in results}
+    merged.update((result.call_id, result) for result in newer)
+    return tuple(merged.values())
+
+
+def close_round(ctx: Context, *, unanswered: str = "") -> Context:
+    """The context with its open round written as one valid block: every call of the reply has a result.
+
+    A call without one gets its refusal, or `unanswered`, so that no exit leaves a call open in the history.
+    """
+    if ctx.reply is None or not (ctx.calls or ctx.results):
+        return ctx
+    have = {result.call_id: result for result in ctx.results}
+    results = []
+    for call in _all_calls(ctx):
+        known = have.get(call.id)
+        results.append(known if known is not None else not_executed(call, unanswered or ctx.texts.interrupted))
+    kept = ctx.setup.dialect.keep_round(ctx.reply, _all_calls(ctx), results, ctx.texts)
+    return ctx.change(round=block("round", *kept, turn=ctx.turn), results=tuple(results))
+
+
+def _all_calls(ctx: Context) -> tuple[Call, ...]:
+    return ctx.asked or ctx.calls
+
+
+def not_executed(call: Call, text: str) -> Result:
+    """The result of a call that did not run: its refusal, else `text`."""
+    return Result(call_id=call.id, tool=call.tool, ok=False, text=call.refusal or text, error=call.refusal_kind or "interrupted", executed=False)
+
+

@@ -1,0 +1,160 @@
+"""One run: the only mutable thing of the engine, and the loop that turns the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status
+from fsm_agent.context import Context, Failure
+from fsm_agent.effects import AskHuman, Broke, Cancelled, Effect, Outcome
+from fsm_agent.history import Block, block, flatten
+from fsm_agent.jobs import Job
+from fsm_agent.machine import Machine
+from fsm_agent.observe import Observer
+from fsm_agent.records import RunResult, Transitioned
+from fsm_agent.redact import redact_text
+from fsm_agent.rounds import close_round
+from fsm_agent.states import ENDINGS, Step
+
+__all__ = ["Run", "drive"]
+
+_ERROR_CHARS: Final = 500
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """A run under way: its state, its context, the records so far, and the effect that it waits for."""
+
+    ctx: Context
+    job: Job
+    machine: Machine
+    observers: Sequence[Observer] = ()
+    state: State = INITIAL
+    transitions: list[Transitioned] = field(default_factory=list)
+    asking: AskHuman | None = None
+    _last: float = 0.0
+
+    def advance(self, step: Step) -> Transitioned:
+        """Fire the step's event, move, and tell the observers."""
+        fired = self.machine.fire(self.state, step.event, step.ctx)
+        self.state, self.ctx = fired.row.target, fired.ctx
+        now = self.job.now()
+        ctx = fired.ctx
+        failed = step.event in (Event.MODEL_FAILED, Event.BROKE) or (step.event is Event.OBSERVED and ctx.failure is not None)
+        record = Transitioned(
+            run_id=ctx.run_id,
+            seq=ctx.seq,
+            source=fired.row.source,
+            event=fired.row.event,
+            target=fired.row.target,
+            guards=fired.guards,
+            step=ctx.step,
+            tokens=ctx.usage.total,
+            estimated_tokens=ctx.usage.estimated,
+            model_calls=ctx.model_calls,
+            tool_calls=ctx.tool_calls,
+            failures=ctx.failures,
+            tools=tuple(call.tool for call in ctx.calls),
+            signatures=tuple(call.signature for call in ctx.calls),
+            repairs=ctx.repairs if step.event in (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED) else (),
+            elapsed_ms=(now - self._last) * 1000,
+            at=now,
+            reason=ctx.cause.reason if fired.row.target is State.ABORT and ctx.cause is not None else fired.row.reason,
+            error=redact_text(ctx.failure.error[:_ERROR_CHARS]) if failed and ctx.failure is not None else "",
+        )
+        self._last = now
+        self.transitions.append(record)
+        for observer in self.observers:
+            try:
+                observer(record)
+            except Exception:  # an observer that fails must not change the run
+                continue
+        return record
+
+    def stop(self, outcome: Cancelled | Broke) -> Transitioned | None:
+        """End the run from outside; None when it has already ended."""
+        if self.state in TERMINAL:
+            return None
+        self.asking = None
+        if isinstance(outcome, Cancelled):
+            return self.advance(Step(Event.CANCELLED, self.ctx.change(at=outcome.at)))
+        failure = Failure("engine", self.state, f"{outcome.error}: {outcome.message}")
+        return self.advance(Step(Event.BROKE, self.ctx.change(at=outcome.at, failure=failure)))
+
+    def closed_history(self) -> tuple[Block, ...]:
+        """The history with every call answered, and the answer when there is one."""
+        ctx = self.ctx
+        texts = ctx.texts
+        in_flight = texts.cancelled_result if self._executing() else ""
+        closed = close_round(ctx, unanswered=in_flight).blocks if not ctx.note and self._round_open() else ctx.blocks
+        if ctx.answer is None:
+            return closed
+        return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+
+    def _round_open(self) -> bool:
+        """True when calls were asked for that the history does not hold yet, or holds with fewer results."""
+        return bool(self.ctx.asked) and (self.ctx.round is None or bool(self.ctx.fresh))
+
+    def _executing(self) -> bool:
+        """True when the run was stopped while calls were under way."""
+        return bool(self.transitions) and self.transitions[-1].source is State.EXECUTE
+
+    def result(self) -> RunResult:
+        """What the run has come to."""
+        ctx = self.ctx
+        if self.state in TERMINAL:
+            ending = ENDINGS[self.state](ctx)
+            status, reason, answer, detail = ending.status, ending.reason, ending.answer, ending.detail
+        else:
+            status, reason, answer = Status.SUSPENDED, None, None
+            waiting = ", ".join(call.tool for call in self.asking.calls) if self.asking is not None else ""
+            detail = f"waits for a person to decide about {waiting}: agent.resume({ctx.run_id!r}, decision=Approve() | Edit(args) | Deny(reason))"
+        blocks = [one for one in self.closed_history() if one.turn == ctx.turn] if self.state in TERMINAL else []
+        return RunResult.model_construct(
+            run_id=ctx.run_id,
+            thread_id=ctx.thread_id,
+            status=status,
+            reason=reason,
+            answer=answer,
+            detail=redact_text(detail),
+            steps=ctx.step,
+            model_calls=ctx.model_calls,
+            tool_calls=ctx.tool_calls,
+            usage=ctx.usage,
+            elapsed=self.job.now(),
+            transitions=tuple(self.transitions),
+            messages=flatten(blocks),
+            results=tuple(done.result for done in ctx.done),
+            pending=self.asking,
+        )
+
+
+def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
+    """Turn the machine until the run ends or is suspended.
+
+    Yields a record for each transition, and each effect for the caller to perform and send its outcome back; sending None for an
+    `AskHuman` suspends the run. An error in a state, guard, dialect or memory ends the run as `internal_error`; it is never raised.
+    """
+    while run.state not in TERMINAL:
+        behaviour = run.machine.behaviours[run.state]
+        try:
+            effect = run.asking or behaviour.enter(run.ctx)
+            outcome = None
+            if effect is not None:
+                outcome = yield effect
+                if outcome is None:
+                    run.asking = effect if isinstance(effect, AskHuman) else None
+                    return
+            run.asking = None
+            if isinstance(outcome, Cancelled | Broke):
+                record = run.stop(outcome)
+            else:
+                record = run.advance(behaviour.resolve(run.ctx, outcome))
+        except Exception as error:
+            record = run.stop(Broke(error=type(error).__name__, message=redact_text(str(error))[:_ERROR_CHARS], at=run.job.now()))
+        if record is not None:
+            yield record
+
+

@@ -1,0 +1,53 @@
+"""Daemon worker threads: blocking work that can be given up on.
+
+`concurrent.futures` joins its threads when the interpreter ends, so one tool that hangs would hang the program. These threads
+are daemons: work that was given up on dies with the program, and a worker is reused when its work returns.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final
+
+__all__ = ["start"]
+
+_IDLE_KEPT: Final = 32
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+_lock = threading.Lock()
+
+
+def start(work: Callable[[], None]) -> None:
+    """Run `work` on a worker thread in a copy of the caller's context variables. `work` must not raise; it reports by itself."""
+    context = contextvars.copy_context()
+    with _lock:
+        inbox = _idle.pop() if _idle else None
+    if inbox is None:
+        inbox = SimpleQueue()
+        threading.Thread(target=_serve, args=(inbox,), name="fsm_agent-worker", daemon=True).start()
+    inbox.put(lambda: context.run(work))
+
+
+def _serve(inbox: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        work = inbox.get()
+        work()
+        del work
+        with _lock:
+            if len(_idle) >= _IDLE_KEPT:
+                return
+            _idle.append(inbox)
+
+
+def _after_fork() -> None:
+    """A forked child has none of these threads, and must not wait for a lock that one of them held."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

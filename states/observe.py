@@ -1,0 +1,95 @@
+"""OBSERVE: write the round into the history and count what it means: failure, success, repeats, progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from fsm_agent.alphabet import Event
+from fsm_agent.context import Context, Failure
+from fsm_agent.dialects.base import Done
+from fsm_agent.effects import Call, Outcome, Result
+from fsm_agent.history import block
+from fsm_agent.repeats import learn, times_seen
+from fsm_agent.rounds import close_round, not_executed
+from fsm_agent.states.base import Step
+
+EVENTS: Final = frozenset({Event.OBSERVED})
+_NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
+
+
+def enter(ctx: Context) -> None:
+    """Nothing to ask for."""
+
+
+def resolve(ctx: Context, outcome: Outcome | None) -> Step:
+    """A note for a reply without calls; otherwise one result for every call of the reply, in order."""
+    if ctx.note:
+        return Step(Event.OBSERVED, _observed_note(ctx))
+    executed = _executed(ctx)
+    counted = _progress(ctx, executed)
+    counted = _warned(counted, executed)
+    return Step(Event.OBSERVED, close_round(_failures(counted)).change(fresh=()))
+
+
+def _observed_note(ctx: Context) -> Context:
+    assert ctx.reply is not None, "a note answers a reply"
+    kept = ctx.setup.dialect.keep_rejected(ctx.reply, ctx.note)
+    after = ctx.change(round=block("note", *kept, turn=ctx.turn))
+    if ctx.note_kind == "empty":
+        return after.change(nudges=ctx.nudges + 1, successes=0)
+    if ctx.note_kind == "thought":
+        return after.change(idle_steps=ctx.idle_steps + 1)
+    return after.change(failures=ctx.failures + 1, successes=0, failure=Failure("reply", ctx.note_kind, ctx.note))
+
+
+def _executed(ctx: Context) -> list[tuple[Call, Result]]:
+    calls = {call.id: call for call in ctx.calls}
+    return [(calls[result.call_id], result) for result in ctx.fresh if result.executed and result.call_id in calls]
+
+
+def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> Context:
+    """A step is idle when no call gave a result that its tool had not given before; a tool that may be repeated does not count."""
+    news = any(result.ok and (result.tool, result.digest) not in ctx.learned for _, result in executed)
+    only_polled = bool(executed) and all(_may_repeat(ctx, result.tool) and result.ok for _, result in executed)
+    idle = 0 if news else ctx.idle_steps + (0 if only_polled or ctx.attempt > 1 else 1)
+    done = tuple(Done(call, result) for call, result in executed if result.ok)
+    return learn(ctx, executed).change(idle_steps=idle, done=ctx.done + done)
+
+
+def _may_repeat(ctx: Context, name: str) -> bool:
+    tool = ctx.setup.tools.resolve(name)
+    return tool is not None and tool.repeatable
+
+
+def _warned(ctx: Context, executed: list[tuple[Call, Result]]) -> Context:
+    """Tell the model once, with the result that uses up the threshold, that the same call will be refused."""
+    threshold = ctx.limits.repeat_threshold
+    warned = {
+        result.call_id: replace(result, text=f"{result.text}\n{ctx.texts.repeat_warning.format(count=threshold)}")
+        for call, result in executed
+        if threshold > 1 and times_seen(ctx, call.signature) == threshold and not _may_repeat(ctx, result.tool)
+    }
+    if not warned:
+        return ctx
+    return ctx.change(results=tuple(warned.get(result.call_id, result) for result in ctx.results))
+
+
+def _failures(ctx: Context) -> Context:
+    """One success ends a row of failures; a batch counts as one failure when none of its calls succeeded. Refusals by people do not count."""
+    refused = [not_executed(call, "") for call in ctx.calls if call.refusal]
+    newest = [*ctx.fresh, *refused]
+    bad = [result for result in newest if not result.ok and result.error not in _NOT_FAILURES]
+    failed = next((result for result in bad if result.retryable), bad[0] if bad else None)
+    failure = None if failed is None else _failure(failed)
+    if any(result.ok for result in newest):
+        # A failed call beside a successful one is still worth its retry, but does not count as consecutive.
+        return ctx.change(failures=0, successes=ctx.successes + 1, failure=failure)
+    if failure is None:
+        return ctx
+    return ctx.change(failures=ctx.failures + 1, successes=0, failure=failure)
+
+
+def _failure(result: Result) -> Failure:
+    of = "tool" if result.executed else "reply"
+    return Failure(of, result.tool, result.text, result.retryable)

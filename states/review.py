@@ -1,0 +1,62 @@
+"""REVIEW: a person decides about each call that needs it. Nothing runs on a yes that was given to something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from fsm_agent.alphabet import Event
+from fsm_agent.context import Context, Pending
+from fsm_agent.effects import Answered, Approve, AskHuman, Call, Decision, Deny, Edit, Expired, Outcome, RawCall
+from fsm_agent.rounds import runnable
+from fsm_agent.states.base import Step, unexpected
+
+EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.EXPIRED})
+
+
+def enter(ctx: Context) -> AskHuman:
+    """The calls that wait for a person, exactly as they would run."""
+    return AskHuman(calls=tuple(call for call in runnable(ctx) if call.needs_approval and not call.approved), expires_in=ctx.limits.approval_timeout)
+
+
+def resolve(ctx: Context, outcome: Outcome | None) -> Step:
+    """Each decision is for one call. A denied call is answered with the reason; its siblings are not touched.
+
+    A call that was asked about and not decided counts as denied: silence is not a yes.
+    """
+    if isinstance(outcome, Expired):
+        return Step(Event.EXPIRED, ctx.change(at=outcome.at, waited=ctx.waited + outcome.waited))
+    if not isinstance(outcome, Answered):
+        raise unexpected("REVIEW", outcome)
+    calls = tuple(_decided(ctx, call, outcome.decisions) for call in ctx.calls)
+    denied = {call.signature for call in calls if call.refusal_kind == "denied"}
+    pending = tuple(_edited(call, outcome.decisions) for call in calls if isinstance(outcome.decisions.get(call.id), Edit))
+    stop = any(isinstance(decision, Deny) and decision.stop for decision in outcome.decisions.values())
+    after = ctx.change(
+        at=outcome.at,
+        waited=ctx.waited + outcome.waited,
+        calls=calls,
+        pending=() if stop else pending,
+        denied=ctx.denied | denied,
+        stop_requested=stop,
+    )
+    if stop or not any(not call.refusal for call in calls):
+        return Step(Event.DENIED, after)
+    return Step(Event.EDITED if pending else Event.APPROVED, after)
+
+
+def _decided(ctx: Context, call: Call, decisions: Mapping[str, Decision]) -> Call:
+    if call.refusal or call.approved or not call.needs_approval:
+        return call
+    decision = decisions.get(call.id)
+    if isinstance(decision, Approve | Edit):
+        return replace(call, approved=isinstance(decision, Approve))
+    reason = decision.reason if isinstance(decision, Deny) else ""
+    return replace(call, refusal=ctx.texts.denied.format(reason=reason or ctx.texts.no_reason), refusal_kind="denied")
+
+
+def _edited(call: Call, decisions: Mapping[str, Decision]) -> Pending:
+    decision = decisions[call.id]
+    assert isinstance(decision, Edit), "only edits become pending"
+    return Pending(RawCall(call.id, call.tool, dict(decision.args)), call.id, approved=True)

@@ -1,0 +1,165 @@
+"""VALIDATE: read the reply strictly, and check every call before anything happens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from fsm_agent.alphabet import Event
+from fsm_agent.context import Context, Pending
+from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
+from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
+from fsm_agent.effects import Call, Outcome
+from fsm_agent.repeats import is_repeated, times_seen
+from fsm_agent.states.base import Step
+from fsm_agent.tools.problems import render, unknown_tool
+from fsm_agent.tools.signature import signature
+from fsm_agent.tools.spec import Invalid, Tool
+
+EVENTS: Final = frozenset({Event.ANSWERED, Event.ACCEPTED, Event.THOUGHT, Event.REJECTED})
+_ID_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def enter(ctx: Context) -> None:
+    """Nothing to ask for."""
+
+
+def resolve(ctx: Context, outcome: Outcome | None) -> Step:
+    """Calls that a person edited or the ladder chose are checked like the model's own; otherwise the reply is read."""
+    if ctx.pending:
+        return _from_pending(ctx)
+    assert ctx.reply is not None, "VALIDATE is entered with a reply or with pending calls"
+    purpose: Purpose = "answer" if ctx.forced else "plan"
+    reading = ctx.setup.dialect.read(ctx.reply, ctx.setup.tools.names(), purpose)
+    texts = ctx.texts
+    match reading:
+        case Answer(text=text, repairs=repairs):
+            return Step(Event.ANSWERED, ctx.change(answer=text, repairs=(*ctx.repairs, *repairs)))
+        case Thought():
+            return Step(Event.THOUGHT, ctx.change(note=texts.thought, note_kind="thought"))
+        case Empty():
+            return Step(Event.REJECTED, ctx.change(note=texts.empty_reply, note_kind="empty"))
+        case Unreadable(kind="truncated"):
+            return Step(Event.REJECTED, ctx.change(note=texts.truncated, note_kind="truncated"))
+        case Unreadable(detail=detail):
+            note = texts.malformed.format(detail=detail, fix=texts.not_a_tool_call)
+            return Step(Event.REJECTED, ctx.change(note=note, note_kind="malformed"))
+        case Calls(calls=requested, repairs=repairs):
+            return _from_reply(ctx.change(repairs=(*ctx.repairs, *repairs)), requested)
+
+
+def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:
+    if ctx.forced:
+        return Step(Event.REJECTED, ctx.change(note=ctx.texts.answer_now.format(because=""), note_kind="call_when_forced"))
+    ids = _fresh_ids(ctx, requested)
+    calls: list[Call] = []
+    for call_id, one in zip(ids, requested, strict=True):
+        calls.append(_within_batch(ctx, _checked(ctx, call_id, one), calls))
+    batch = tuple(calls)
+    repairs = tuple(repair for call in batch for repair in call.repairs)
+    after = ctx.change(asked=batch, calls=batch, call_ids=ctx.call_ids.union(ids), repairs=(*ctx.repairs, *repairs))
+    return Step(_verdict(batch), after)
+
+
+def _from_pending(ctx: Context) -> Step:
+    """Edited calls take the place of the originals; fallback calls are the only ones of this turn through EXECUTE."""
+    checked = {pending.answers: _check_pending(ctx, pending) for pending in ctx.pending}
+    if ctx.pending[0].instead_of:
+        calls = tuple(checked.values())
+    else:
+        calls = tuple(checked.get(call.id, call) for call in ctx.calls)
+    return Step(_verdict(calls), ctx.change(calls=calls, pending=()))
+
+
+def _verdict(calls: Sequence[Call]) -> Event:
+    usable = any(call.repeated or not call.refusal for call in calls)
+    return Event.ACCEPTED if usable else Event.REJECTED
+
+
+def _check_pending(ctx: Context, pending: Pending) -> Call:
+    arguments = parse_arguments(pending.call.arguments)
+    requested = Requested(pending.answers, pending.call.name, arguments if isinstance(arguments, Malformed) else arguments.value)
+    call = _checked(ctx, pending.answers, requested, hidden=bool(pending.instead_of))
+    return replace(call, approved=True) if pending.approved else call
+
+
+def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool = False) -> Call:
+    """One call with everything known about it: refused with a reason that the model can act on, or ready to run."""
+    tools = ctx.setup.tools
+    names = tools.names()
+    name = requested.name if hidden else resolve_name(requested.name, names)
+    tool = None if name is None else tools.resolve(name)
+    shown = sanitise_name(requested.name)
+    if tool is None:
+        return Call(id=call_id, name=shown, tool=shown, refusal=unknown_tool(requested.name, names, ctx.language), refusal_kind="unknown_tool")
+    repairs = (*requested.repairs, *(() if tool.name == requested.name else ("name_prefix",)))
+    if isinstance(requested.arguments, Malformed):
+        kind = "truncated" if requested.arguments.kind == "truncated" else "malformed"
+        texts = ctx.texts
+        text = texts.truncated if kind == "truncated" else texts.malformed.format(detail=requested.arguments.detail, fix=texts.not_a_tool_call)
+        return Call(id=call_id, name=tool.name, tool=tool.name, refusal=text, refusal_kind=kind, repairs=repairs)
+    valid = tool.validate(requested.arguments)
+    if isinstance(valid, Invalid):
+        text = render(valid.problems, tool, ctx.language)
+        return Call(
+            id=call_id, name=tool.name, tool=tool.name, arguments=dict(requested.arguments), refusal=text, refusal_kind="invalid", repairs=repairs
+        )
+    return _judged(ctx, tool, call_id, valid.arguments, (*repairs, *valid.coercions))
+
+
+def _judged(ctx: Context, tool: Tool, call_id: str, arguments: dict[str, object], repairs: tuple[str, ...]) -> Call:
+    """A valid call: is it one that a person refused, or one repeated beyond its threshold, or does it need approval?"""
+    mark = signature(tool.name, arguments, tool.volatile)
+    refusal = kind = ""
+    repeated = False
+    if mark in ctx.denied:
+        refusal, kind = ctx.texts.denied_before, "denied"
+    elif not tool.repeatable and is_repeated(ctx, mark):
+        repeated, kind = True, "repeated"
+        refusal = ctx.texts.repeated.format(tool=tool.name, count=times_seen(ctx, mark))
+    return Call(
+        id=call_id,
+        name=tool.name,
+        tool=tool.name,
+        arguments=arguments,
+        signature=mark,
+        refusal=refusal,
+        refusal_kind=kind,
+        needs_approval=tool.needs_approval(arguments),
+        repeated=repeated,
+        repairs=repairs,
+    )
+
+
+def _within_batch(ctx: Context, call: Call, earlier: Sequence[Call]) -> Call:
+    """The same call twice in one reply is executed once, unless the tool may be repeated."""
+    tool = ctx.setup.tools.resolve(call.tool)
+    if call.refusal or tool is None or tool.repeatable:
+        return call
+    if not any(other.signature == call.signature and not other.refusal for other in earlier):
+        return call
+    return replace(call, refusal=ctx.texts.twice_in_reply.format(tool=call.tool), refusal_kind="duplicate", needs_approval=False)
+
+
+def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
+    """The calls' own ids, except that a missing id, or one used before in this run, is replaced.
+
+    A minted id has nine letters and digits, which is the strictest form that a known server demands.
+    """
+    used: set[str] = set()
+    ids = []
+    for index, one in enumerate(requested):
+        call_id = one.id
+        attempt = 0
+        while not call_id or call_id in used or call_id in ctx.call_ids:
+            call_id = _mint(f"{ctx.run_id}:{ctx.model_calls}:{index}:{attempt}")
+            attempt += 1
+        used.add(call_id)
+        ids.append(call_id)
+    return ids
+
+
+def _mint(seed: str) -> str:
+    return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in hashlib.blake2b(seed.encode(), digest_size=9).digest())
