@@ -57,7 +57,6 @@ $(VENV)/.ready-local $(VENV)/.ready-dev $(VENV)/.ready-bench: pyproject.toml
 	@echo "Setting up $(VENV) with [$(EXTRAS)]: once, takes a minute or two." >&2
 	@$(create-venv)
 	@$(install) -e '.[$(EXTRAS)]'
-	@printf '%s' "$(CURDIR)" > $(VENV)/.checkout
 	@touch $@
 	@case $(EXTRAS) in dev*) touch $(VENV)/.ready-local;; esac
 	@case $(EXTRAS) in *bench) touch $(VENV)/.ready-dev;; esac
@@ -65,12 +64,13 @@ $(VENV)/.ready-local $(VENV)/.ready-dev $(VENV)/.ready-bench: pyproject.toml
 # pip stays in the environment, whoever made it: the weights can come through it. Some Linux distributions split venv's
 # pip into a package of its own; there, the outer pip fills an environment that was made without one.
 define create-venv
-if [ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1; then :; else \
+if [ "`cat $(VENV)/.checkout 2>/dev/null`" = "$(CURDIR)" ] && $(BIN)/python -m pip --version >/dev/null 2>&1; then :; else \
 	rm -rf $(VENV); \
-	{ test -n "$(UV)" && $(UV) venv --quiet --seed --python "$(PYTHON)" $(VENV); } || \
+	{ { test -n "$(UV)" && $(UV) venv --quiet --seed --python "$(PYTHON)" $(VENV); } || \
 	$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || \
 	{ rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
-		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }; fi
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }; } && \
+	printf '%s' "$(CURDIR)" > $(VENV)/.checkout; fi
 endef
 
 define install
