@@ -5,11 +5,12 @@ Importing this package imports pydantic and nothing of LangChain; `as_tool` does
 
 from __future__ import annotations
 
+from fsm_agent.tools.builtin import calculator, files, query_order, web_search
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling, current_call
 from fsm_agent.tools.problems import render, unknown_tool
 from fsm_agent.tools.registry import Registry, ToolStats
 from fsm_agent.tools.results import SHORT_MARKER, Rendered, ToolResult, cut, render_result
-from fsm_agent.tools.signature import canonical, digest, signature
+from fsm_agent.tools.signature import canonical, digest
 from fsm_agent.tools.spec import Invalid, Problem, Tool, Valid, as_tool, tool
 
 __all__ = [
@@ -25,14 +26,17 @@ __all__ = [
     "ToolStats",
     "Valid",
     "as_tool",
+    "calculator",
     "calling",
     "canonical",
     "current_call",
     "cut",
     "digest",
+    "files",
+    "query_order",
     "render",
     "render_result",
-    "signature",
     "tool",
     "unknown_tool",
+    "web_search",
 ]

@@ -1,0 +1,89 @@
+"""`files(root)`: tools that read, write and list files below one directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from fsm_agent.tools.confined import MAX_PATH_CHARS, Root
+from fsm_agent.tools.spec import Tool, tool
+
+__all__ = ["files"]
+
+_MAX_LISTED: Final = 500
+
+_Path = Annotated[
+    str,
+    Field(description="Relative to the root, with /.", max_length=MAX_PATH_CHARS, examples=["notes/today.txt"]),
+]
+_Line = Annotated[int, Field(ge=1, description="First line to return.")]
+
+
+def files(root: str | os.PathLike[str], *, max_bytes: int = 1_000_000) -> list[Tool]:
+    """`[read_file, write_file, list_files]`, confined to `root`: no path leads out of it, and no link is followed.
+
+    `max_bytes` bounds what one call reads or writes. `write_file` replaces a file in one step; when it keeps failing,
+    its fallback writes the content to a new file `tmp-...` directly below the root and says where.
+
+    Raises:
+        ToolDefinitionError: `root` is not a directory.
+    """
+    place = Root(root, max_bytes=max_bytes)
+    return [_reader(place), _writer(place), _lister(place)]
+
+
+def _reader(place: Root) -> Tool:
+    @tool(idempotent=True, not_for="directories; use list_files")
+    def read_file(path: _Path, start_line: _Line = 1) -> str:
+        """Read a text file (UTF-8). Long files come in parts: the end of a part says where to go on."""
+        data, size, next_line = place.read(path, start_line)
+        text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+        if next_line:
+            text += f"\n[not the end: the file has {size} bytes; go on with start_line={next_line}]"
+        return text
+
+    return read_file
+
+
+def _writer(place: Root) -> Tool:
+    @tool
+    def write_temp_file(path: _Path, content: str) -> str:
+        """Write text to a new file with a name of its own, directly below the root; path gives the end of that name."""
+        wanted = re.sub(r"[^\w.-]", "_", path.rpartition("/")[2])[-40:] or "file"
+        name = f"tmp-{secrets.token_hex(4)}-{wanted}"
+        place.write(name, content.encode())
+        return f"Wrote {len(content)} characters to the new file {name} instead of {path}."
+
+    @tool(
+        idempotent=True,
+        exclusive=True,
+        fallback=write_temp_file,
+        not_for="adding to a file; it replaces the whole content",
+    )
+    def write_file(path: _Path, content: str) -> str:
+        """Write text to a file (UTF-8), replacing what it held. Missing directories are made."""
+        place.write(path, content.encode())
+        return f"Wrote {len(content)} characters to {path}."
+
+    return write_file
+
+
+def _lister(place: Root) -> Tool:
+    @tool(idempotent=True, not_for="reading a file; use read_file")
+    def list_files(path: _Path = "") -> str:
+        """List one directory: names, a / after directories, sizes in bytes. An empty path is the root."""
+        entries = place.entries(path)
+        lines = [
+            f"{one.name}/" if one.kind == "directory" else f"{one.name} ({one.size} bytes)" if one.kind == "file"
+            else f"{one.name} ({one.kind}, not opened)"
+            for one in entries[:_MAX_LISTED]
+        ]  # fmt: skip
+        if len(entries) > _MAX_LISTED:
+            lines.append(f"[{len(entries) - _MAX_LISTED} more]")
+        return "\n".join(lines) or "(empty)"
+
+    return list_files
