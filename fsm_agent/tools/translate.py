@@ -105,7 +105,8 @@ def _allowed(
         return fields_at(root, path[:-1])
     if kind == "bound":
         limit, sign = _BOUND[name]
-        return (f"{sign} {context.get(limit)}",)
+        bound = context.get(limit)
+        return (f"{sign} {int(bound) if isinstance(bound, float) and bound.is_integer() else bound}",)
     if kind == "length":
         limit, sign, unit = _LENGTH[name]
         return (f"{sign} {context.get(limit)}", unit)

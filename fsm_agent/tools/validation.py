@@ -38,7 +38,7 @@ from fsm_agent.tools.problems import Problem, problem, shown_value
 from fsm_agent.tools.schema import describe, fields_at, lists_numbers, schema_at, schemas_in
 from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.translate import problems_of
-from fsm_agent.tools.walk import Path, dropped, leaves, path_text, unwritable, value_at
+from fsm_agent.tools.walk import MAX_DEPTH, Path, dropped, leaves, path_text, unwritable, value_at
 
 __all__ = ["MAX_ARGUMENT_BYTES", "Invalid", "Valid", "Validator"]
 
@@ -132,7 +132,8 @@ class Validator:
             return Invalid(tuple(unwritable(given)) or (problem("", "type", ("JSON",), None),))
         if len(text) > MAX_ARGUMENT_BYTES:
             return Invalid((problem("", "size", (f"{MAX_ARGUMENT_BYTES} bytes",), None),))
-        suspect = len(text) > _LONG or b"NaN" in text or b"Infinity" in text
+        nested = text.count(b"{") + text.count(b"[") > MAX_DEPTH
+        suspect = nested or len(text) > _LONG or b"NaN" in text or b"Infinity" in text
         if suspect and (broken := tuple(unwritable(given))):
             return Invalid(broken)
         return self._checked(given, text, notes)

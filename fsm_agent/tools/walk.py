@@ -11,12 +11,12 @@ from pydantic_core import to_json
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.problems import Problem, problem
 
-__all__ = ["Path", "dropped", "leaves", "path_text", "unwritable", "value_at"]
+__all__ = ["MAX_DEPTH", "Path", "dropped", "leaves", "path_text", "unwritable", "value_at"]
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the arguments down to a value."""
 
-_MAX_DEPTH: Final = 100
+MAX_DEPTH: Final = 100
 _MAX_INT_BITS: Final = 14_000
 
 
@@ -72,8 +72,8 @@ def unwritable(given: Any) -> Iterator[Problem]:
         if not isinstance(value, (Mapping, list, tuple)):
             yield from _unwritable_leaf(path, value)
             continue
-        if len(path) >= _MAX_DEPTH:
-            yield problem(path_text(path[:3]), "depth", (str(_MAX_DEPTH),))
+        if len(path) >= MAX_DEPTH:
+            yield problem(path_text(path[:3]), "depth", (str(MAX_DEPTH),))
             return
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             if isinstance(key, str) and well_formed(key) != key:
