@@ -10,9 +10,8 @@ from typing import Any, Final
 from fsm_agent.dialects.repair.names import expand_parallel, resolve_name
 from fsm_agent.dialects.repair.reader import Break, read_value
 from fsm_agent.dialects.repair.reading import parse_arguments, value_of
-from fsm_agent.dialects.repair.scan import closes_at
 from fsm_agent.dialects.repair.thinking import split_thinking
-from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, CallText, Malformed, Repair
+from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, CallText, Fault, Malformed, Repair
 
 __all__ = ["parse_call_text"]
 
@@ -98,10 +97,11 @@ def _read(
 def _read_broken(
     body: str, found: Break, hint: str | None, registered: Container[str]
 ) -> tuple[list[CallText], int] | None:
+    """A broken call of a registered tool; with words behind its last bracket it is text about a call."""
     name = resolve_name(hint or _name_in(body, found.start), registered)
-    if name is None:
+    if name is None or (found.kind is not Fault.TRUNCATED and body[-1] not in "}]>|`"):
         return None
-    return [CallText(name, Malformed(found.kind, found.detail))], closes_at(body, found) or len(body)
+    return [CallText(name, Malformed(found.kind, found.detail))], len(body)
 
 
 def _name_in(body: str, at: int) -> str | None:

@@ -29,15 +29,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Reading from `start` stopped at `at`, `began` if it looked like JSON. `resume`, `depth`: to skip it."""
+    """Reading from `start` stopped at `at`. `began`: it looked like an object, not like a brace of prose."""
 
     start: int
     kind: Fault
     at: int
     detail: str
     began: bool
-    resume: int
-    depth: int
 
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*+")
@@ -136,8 +134,8 @@ class _Reader:
 
     def key(self) -> None:
         quoted = self.peek() in _CLOSERS
-        # An object that opens like `{{` is a template or nonsense, and what is inside it is not offered on its own.
-        self.began = self.began or quoted or self.peek() in ("", "{")
+        # What opens like `{{` or `{\\"` is a template or doubly escaped: what is inside is not offered on its own.
+        self.began = self.began or quoted or self.peek() in ("", "{", "[", "\\")
         if quoted:
             self.string()
         else:
@@ -198,7 +196,7 @@ class _Reader:
             self.stop(
                 Fault.AMBIGUOUS,
                 f"a string opened with {_named(opener)} meets {_named(self.text[end])} before its own closing quote",
-                at=end, resume=end + 1,
+                at=end,
             )  # fmt: skip
         if opener == "'":
             self.note(Repair.SINGLE_QUOTES)
@@ -231,10 +229,10 @@ class _Reader:
             self.note(Repair.ESCAPED_APOSTROPHE)
         elif kind == "unknown":
             why = f"the escape \\{_named(piece[1])} does not exist (write \\\\ for a backslash)"
-            self.stop(Fault.NOT_JSON, why, at=found.start(), resume=end + 1)
+            self.stop(Fault.NOT_JSON, why, at=found.start())
         elif kind == "control":
             why = f"a string holds the control character {_named(piece)}"
-            self.stop(Fault.BAD_CHARACTER, why, at=found.start(), resume=end + 1)
+            self.stop(Fault.BAD_CHARACTER, why, at=found.start())
         return {"line": json.dumps(piece)[1:-1], "apostrophe": "'", "quote": '\\"', "hex": f"\\u00{piece[2:]}"}.get(
             str(kind), piece
         )
@@ -287,10 +285,8 @@ class _Reader:
         owed = f", {len(self.open)} bracket(s) still open" if self.open else ""
         self.stop(Fault.TRUNCATED, f"the text stops {where}{owed}", at=len(self.text))
 
-    def stop(self, kind: Fault, why: str, *, at: int | None = None, resume: int | None = None) -> NoReturn:
+    def stop(self, kind: Fault, why: str, *, at: int | None = None) -> NoReturn:
         where = self.at if at is None else at
         line = self.text.count("\n", self.start, where) + 1
         detail = f"{why}, at character {where - self.start + 1}" + (f" (line {line})" if line > 1 else "")
-        raise _Stopped(
-            Break(self.start, kind, where, detail, self.began, where if resume is None else resume, len(self.open))
-        )
+        raise _Stopped(Break(self.start, kind, where, detail, self.began))

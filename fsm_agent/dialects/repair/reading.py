@@ -93,13 +93,12 @@ def _whole_value(body: str, passed: tuple[str, ...], *, unwrap: bool) -> Parsed 
 def _only_object(body: str, passed: tuple[str, ...]) -> Parsed | Malformed:
     """The one object of a text. Several that are the same count as one; several that differ are refused."""
     found = list(objects(body))
-    if body.startswith("{") and (not found or isinstance(found[0], Break) or found[0].start > 0):
-        first = read_value(body)
-        found = [first, *found]
-    broken = [one for one in found if isinstance(one, Break)]
+    if body.startswith("{") and not (found and found[0].start == 0):
+        return _nothing(body, passed)
     spans = [one for one in found if isinstance(one, Span)]
-    if broken:
-        return _broken(_telling(broken), passed)
+    for one in found:
+        if isinstance(one, Break):
+            return _broken(one, passed)
     if not spans:
         return _nothing(body, passed)
     if any(span.json != spans[0].json for span in spans):
@@ -131,41 +130,23 @@ def _object(text: str, accept: Callable[[dict[str, Any]], bool], *, unwrap: bool
 
 def _first_accepted(body: str, passed: tuple[str, ...], accept: Callable[[dict[str, Any]], bool]) -> Parsed | Malformed:
     found = list(objects(body))
-    broken: list[Break] = []
     for index, one in enumerate(found):
         if isinstance(one, Break):
-            broken.append(one)
-            continue
+            return _broken(one, passed)
         decoded = value_of(one)
         if isinstance(decoded, Malformed):
             return decoded
         if accept(decoded.value):
-            botched = [fault for fault in broken if _first_key(body, fault.start) in decoded.value]
-            if botched:
-                return _broken(botched[0], passed)
             later = [other for other in found[index + 1 :] if isinstance(other, Span)]
             repairs = [*passed, *one.repairs, *_around(body, one, later)]
-            if broken:
-                repairs.append(Repair.SKIPPED_MALFORMED)
             if later:
                 same = all(other.json == one.json for other in later)
                 repairs.append(Repair.REPEATED_OBJECT if same else Repair.FIRST_OF_SEVERAL)
             return Parsed(decoded.value, tuple(repairs))
-    if broken:
-        return _broken(_telling(broken), passed)
     if found:
         return Malformed(Fault.MISSING, "no JSON object of the text has the expected keys", passed)
     nothing = _nothing(body, passed)
     return nothing if nothing.kind is Fault.TRUNCATED else replace(nothing, kind=Fault.MISSING)
-
-
-_FIRST_KEY: Final = re.compile(r"\{\s*+[\"'“”„]?([A-Za-z0-9_$-]++)")
-
-
-def _first_key(body: str, start: int) -> str | None:
-    """The key that a broken object begins with: shared with a later object, it is the same thing tried twice."""
-    key = _FIRST_KEY.match(body, start)
-    return key.group(1) if key else None
 
 
 _FENCE_HEAD: Final = re.compile(r"(`{3,}|~{3,}|`)[ \t]*[A-Za-z0-9_+.-]*")
@@ -193,7 +174,7 @@ def _around(body: str, first: Span, later: Sequence[Span]) -> list[Repair]:
         closed = after.endswith(head.group(1))
         repairs.append(Repair.FENCE if closed else Repair.OPEN_FENCE)
         before, after = "", after.removesuffix(head.group(1)).strip() if closed else after
-    if after and not after.strip(_CLOSING):
+    if after and not before and not after.strip(_CLOSING):
         repairs.append(Repair.EXTRA_CLOSING)
         after = ""
     if before or after:
@@ -201,16 +182,14 @@ def _around(body: str, first: Span, later: Sequence[Span]) -> list[Repair]:
     return repairs
 
 
-def _telling(broken: Sequence[Break]) -> Break:
-    """The fault to report: being cut outweighs the rest, because only a shorter reply mends it."""
-    return next((one for one in broken if one.kind is Fault.TRUNCATED), broken[0])
-
-
 def _broken(found: Break, passed: tuple[str, ...]) -> Malformed:
     return Malformed(found.kind, found.detail, passed)
 
 
 def _nothing(body: str, passed: tuple[str, ...]) -> Malformed:
+    first = read_value(body) if body.startswith("{") else None
+    if isinstance(first, Break):
+        return _broken(first, passed)
     head = _FENCE_HEAD.match(body)
     if head is not None and head.group(1) not in body[head.end() :]:
         return Malformed(Fault.TRUNCATED, "the text stops inside a code fence, before any JSON object", passed)

@@ -1,4 +1,4 @@
-"""Finds the JSON values of a text that holds other things too. Every pass is linear in the text."""
+"""Finds the JSON objects of a text that holds other things too. Every pass is linear in the text."""
 
 from __future__ import annotations
 
@@ -9,38 +9,51 @@ from typing import Final
 from fsm_agent.dialects.repair.reader import Break, Span, read_value
 from fsm_agent.dialects.repair.vocabulary import MAX_DEPTH, Fault
 
-__all__ = ["closes_at", "deeper_than_read", "objects", "past_object", "starts_json"]
+__all__ = ["MAX_STARTS", "deeper_than_read", "objects", "past_object", "starts_json"]
 
+MAX_STARTS: Final = 10_000
+"""Most opening braces of one text at which an object is looked for."""
+
+_LANGUAGES: Final = (
+    "sh|bash|shell|zsh|console|powershell|python|py|javascript|js|typescript|ts|java|kotlin|swift|c|cpp|csharp|rust|go"
+    "|ruby|php|sql|html|css|xml|yaml|yml|toml|ini|diff|dockerfile"
+)
+_START: Final = re.compile(
+    rf"^[ \t]*+(?P<fence>`{{3,}}+|~{{3,}}+)[ \t]*+(?:{_LANGUAGES})\b|\{{", re.IGNORECASE | re.MULTILINE
+)
 _BRACKET_OR_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\]]', re.DOTALL)
 _JSON_START: Final = re.compile(r'"|\{|\[\s*+(?:[\[\]{"0-9-]|\Z)')
 
 
 def objects(text: str) -> Iterator[Span | Break]:
-    """Every outermost object of `text`, in order; a `Break` for each that looks like JSON and is not.
+    """Every outermost object of `text`, in order, up to the first that looks like one and cannot be read: a `Break`.
 
-    A brace of prose (not followed by a key) is passed over. What lies inside a broken object is never offered as an
-    object of its own; when a broken object does not close, it is the last that is reported.
+    Behind a broken object nothing is offered: where it would have ended nobody knows, so what follows may be inside it.
+    A brace of prose (not followed by a key) and a code block of a programming language are passed over.
     """
-    start = text.find("{")
-    while start >= 0:
-        found = read_value(text, start)
+    last = text.rfind("{")
+    at = starts = 0
+    while (start := _START.search(text, at)) is not None:
+        starts += 1
+        if starts > MAX_STARTS:
+            yield Break(start.start(), Fault.TOO_LARGE, start.start(), f"more than {MAX_STARTS} braces", began=True)
+            return
+        if start["fence"]:
+            close = text.find(f"\n{start['fence']}", start.end(), last)
+            at = start.end() if close < 0 else close + 1 + len(start["fence"])
+            continue
+        found = read_value(text, start.start())
         if isinstance(found, Span) or found.began:
             yield found
-        resume = _after(text, start, found)
-        start = -1 if resume is None else text.find("{", resume)
+        behind = _behind(found)
+        if behind is None:
+            return
+        at = behind
 
 
 def past_object(text: str, start: int) -> int | None:
-    """Where to go on after the brace at `text[start]`: behind its object or a brace of prose; None: it never closes."""
-    return _after(text, start, read_value(text, start))
-
-
-def _after(text: str, start: int, found: Span | Break) -> int | None:
-    if isinstance(found, Span):
-        return found.end
-    if not found.began:
-        return max(found.at, start + 1)
-    return closes_at(text, found)
+    """Where to go on after the brace at `text[start]`: behind its object or a brace of prose; None: it is broken."""
+    return _behind(read_value(text, start))
 
 
 def starts_json(text: str) -> bool:
@@ -61,14 +74,7 @@ def deeper_than_read(text: str) -> bool:
     return False
 
 
-def closes_at(text: str, found: Break) -> int | None:
-    """The index after the bracket that closes a broken value, strings respected; None when it never comes."""
-    depth = found.depth
-    if found.kind is Fault.TRUNCATED:
-        return None
-    for piece in _BRACKET_OR_STRING.finditer(text, found.resume):
-        token = piece.group()
-        depth += (token in "{[") - (token in "}]")
-        if depth <= 0:
-            return piece.end()
-    return None
+def _behind(found: Span | Break) -> int | None:
+    if isinstance(found, Span):
+        return found.end
+    return None if found.began else max(found.at, found.start + 1)

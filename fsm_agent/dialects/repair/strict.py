@@ -61,6 +61,8 @@ _DECODER: Final = json.JSONDecoder(
     parse_float=_float,
     parse_constant=_constant,
 )
+_TOO_LARGE: Final = 10**MAX_DIGITS
+_HALF_PAIR: Final = Malformed(Fault.BAD_CHARACTER, "a string holds half of a surrogate pair, which is not a character")
 _MAYBE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 
 
@@ -75,7 +77,7 @@ def strict_value(text: str) -> Value | Malformed | None:
     except ValueError:
         return None
     if _MAYBE_SURROGATE.search(text) and not _encodable(value):
-        return Malformed(Fault.BAD_CHARACTER, "a string holds half of a surrogate pair, which is not a character")
+        return _HALF_PAIR
     return Value(value)
 
 
@@ -111,11 +113,12 @@ def checked(given: Mapping[str, Any]) -> Parsed | Malformed:
 
 def _scalar_fault(value: Any) -> Malformed | None:
     if isinstance(value, str):
-        fine = len(value) <= MAX_CHARS and _encodable(value)
-        return None if fine else Malformed(Fault.BAD_CHARACTER, "a string is too long or is not valid Unicode")
+        if len(value) > MAX_CHARS:
+            return Malformed(Fault.TOO_LARGE, f"a string has {len(value)} characters, more than {MAX_CHARS}")
+        return None if _encodable(value) else _HALF_PAIR
     if isinstance(value, float) and not math.isfinite(value):
         return Malformed(Fault.NOT_JSON, f"{value} is not a JSON value")
-    if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
+    if isinstance(value, int) and abs(value) >= _TOO_LARGE:
         return Malformed(Fault.NUMBER_TOO_LARGE, f"a number has more than {MAX_DIGITS} digits")
     if value is None or isinstance(value, (bool, int, float)):
         return None

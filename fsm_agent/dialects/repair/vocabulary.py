@@ -55,7 +55,6 @@ class Repair(StrEnum):
     EXTRA_CLOSING = "extra_closing"
     REPEATED_OBJECT = "repeated_object"
     FIRST_OF_SEVERAL = "first_of_several"
-    SKIPPED_MALFORMED = "skipped_malformed"
     CALL_AS_TEXT = "call_as_text"
     DROPPED_OBSERVATION = "dropped_observation"
     ACTION_OVER_ANSWER = "action_over_answer"
