@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import Final
 
@@ -16,8 +15,11 @@ _UNWANTED: Final = frozenset({"Args", "Arguments", "Parameters", "Raises", "Yiel
 
 
 def split_docstring(text: str | None) -> tuple[str, dict[str, str]]:
-    """(description, argument -> its meaning). Of the sections, Returns, Examples and Notes stay in the description."""
-    lines = inspect.cleandoc(text or "").splitlines()
+    """(description, argument -> its meaning) of a docstring as `inspect.getdoc` gives it.
+
+    Of the sections, Returns, Examples and Notes stay in the description; Raises and Yields are nobody's.
+    """
+    lines = (text or "").splitlines()
     kept: list[str] = []
     arguments: list[str] = []
     target = kept

@@ -170,7 +170,7 @@ def _hidden_fallbacks(shown: Mapping[str, Tool], removed: frozenset[Tool]) -> di
 
 
 def _check_fallbacks(added: Iterable[Tool], shown: Mapping[str, Tool], hidden: Mapping[str, Tool]) -> None:
-    known = {**hidden, **shown}
+    known = {**shown, **hidden}
     for one in (*added, *hidden.values()):
         if isinstance(one.fallback, str) and one.fallback not in known:
             raise ToolDefinitionError(

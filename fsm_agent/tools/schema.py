@@ -52,6 +52,8 @@ def model_schema(model: type[BaseModel], hidden: frozenset[str]) -> dict[str, An
         schema = model.model_json_schema(schema_generator=_Schema)
     except PydanticOmit as error:
         raise ValueError(f"{model.__name__} has no JSON schema") from error
+    if name := reference_name(schema):  # a model that refers to itself is a definition, even at the root
+        schema = {**schema["$defs"][name], "$defs": schema["$defs"]}
     properties = {name: item for name, item in schema.get("properties", {}).items() if name not in hidden}
     schema["properties"] = properties
     schema["required"] = [name for name in schema.get("required", ()) if name not in hidden]
