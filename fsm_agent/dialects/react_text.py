@@ -32,7 +32,7 @@ _LABEL: Final = re.compile(
     r"(?:[ \t]*+[0-9]{1,3})?+[ \t*_]*+[:：]\**+",
     re.IGNORECASE | re.MULTILINE,
 )
-_INPUT_ON_THE_LINE: Final = re.compile(r"[^\n{]*?[ \t,;](\**action[ \t_]*+input)[ \t*_]*+[:：]\**+", re.IGNORECASE)
+_INPUT_ON_THE_LINE: Final = re.compile(r"[^\n{]*?[ \t](\**action[ \t_]*+input)[ \t*_]*+[:：]\**+", re.IGNORECASE)
 _NO_ACTION: Final = frozenset({"", "-", "none", "n/a", "na", "null", "no action", "no action needed", "none needed"})
 
 
@@ -53,7 +53,7 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
     Labels inside the JSON of an input are text. `truncated` says that the reply was cut, as for `parse_arguments`.
     """
     thinking, body = split_thinking(text)
-    repairs: list[str] = [Repair.THINKING] if thinking else []
+    repairs: list[str] = [Repair.THINKING] if body != text else []
     sections = _sections(body)
     kept = _before_observation(sections)
     if any(body[section.start : section.end].strip() for section in sections[len(kept) :]):

@@ -49,7 +49,8 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
     """
     if not text.strip() or len(text) > MAX_CHARS:
         return None
-    thinking, body = split_thinking(text)
+    body = split_thinking(text)[1]
+    passed = (Repair.CALL_AS_TEXT,) if body == text else (Repair.THINKING, Repair.CALL_AS_TEXT)
     body = body.strip()
     calls: list[CallText] = []
     at, hint, marked = 0, None, False
@@ -67,7 +68,6 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
             calls += read[0]
         else:
             return None
-    passed = (Repair.THINKING, Repair.CALL_AS_TEXT) if thinking else (Repair.CALL_AS_TEXT,)
     return tuple(_with(call, passed) for call in calls) or None
 
 

@@ -155,8 +155,8 @@ _CLOSING: Final = "}])>;,. \t\r\n"
 
 def _body(text: str) -> tuple[str, tuple[str, ...]]:
     """The text without its thinking, outer space and byte order mark, and the repairs that this was."""
-    thinking, rest = split_thinking(text)
-    passed: tuple[str, ...] = (Repair.THINKING,) if thinking else ()
+    rest = split_thinking(text)[1]
+    passed: tuple[str, ...] = () if rest == text else (Repair.THINKING,)
     if rest.lstrip().startswith("\ufeff"):
         rest, passed = rest.lstrip().lstrip("\ufeff"), (*passed, Repair.ODD_SPACE)
     return rest.strip(), passed
