@@ -1,0 +1,760 @@
+"""Family M: what models really write instead of a call, through the whole agent."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+
+from fsm_agent import Event, RunResult, Status, StopReason, tool
+from fsm_agent.dialects import JsonAction, Native
+from fsm_agent.dialects.repair import Parsed, parse_object
+from fsm_agent.testing import Call, ScriptedModel, call, fault, forever, reply, server
+from tests.faults.kit import BOTH, WAYS, Ledger, answers_in, assert_sendable, client, make, run
+
+FENCE = "```"
+
+
+def one_field(ledger: Ledger, name: str = "lookup") -> Any:
+    """A tool with one required text field."""
+
+    @tool(name)
+    def looked_up(q: str) -> str:
+        """Look something up."""
+        ledger.note(q=q)
+        return f"found {q}"
+
+    return looked_up
+
+
+def repairs_of(result: RunResult) -> set[str]:
+    """Every repair that the records name."""
+    return {repair for record in result.transitions for repair in record.repairs}
+
+
+# ---------------------------------------------------------------- M03 truncation under a wrong label
+
+
+def purge_of(ledger: Ledger) -> Any:
+    """A tool whose defaults do the most harm."""
+
+    def purge(scope: str = "all") -> str:
+        """Delete files."""
+        ledger.note(scope=scope)
+        return f"purged {scope}"
+
+    return purge
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m03_cut_arguments_are_truncation_whatever_the_label(way: str) -> None:
+    """A call that the token cap cut is not executed although it is labelled tool_calls, and the model is told to be shorter."""
+    ledger = Ledger()
+    cut = reply("", Call("purge", '{"scope": "tm'), usage=(10, 20), finish_reason="tool_calls")
+    with ScriptedModel([cut, "done"]) as model:
+        result = run(make(model.bind(max_tokens=20), [purge_of(ledger)]), "clean up", way)
+    assert (result.status, result.answer, len(ledger)) == (Status.COMPLETED, "done", 0)
+    assert result.tool_calls == 0
+    told = answers_in(model.requests[1])
+    assert [message.status for message in told] == ["error"]
+    assert "cut off" in told[0].text
+    assert "shorter" in told[0].text
+    assert "JSON" not in told[0].text
+    rejected = next(record for record in result.transitions if record.event is Event.OBSERVED)
+    assert "cut off" in rejected.error
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m03_control_complete_arguments_at_the_cap_run_and_are_flagged(way: str) -> None:
+    """The same cap reached with complete arguments runs, and the record says that the cap was reached."""
+    ledger = Ledger()
+    whole = reply("", Call("purge", '{"scope": "tmp"}'), usage=(10, 20), finish_reason="tool_calls")
+    with ScriptedModel([whole, "done"]) as model:
+        result = run(make(model.bind(max_tokens=20), [purge_of(ledger)]), "clean up", way)
+    assert ledger.entries == [{"scope": "tmp"}]
+    assert "cap_reached" in repairs_of(result)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("label", ["tool_calls", "stop", None, "length"])
+def test_m03_the_real_client_and_a_cut_call(way: str, label: str | None) -> None:
+    """Through the real client, streamed or not, a cut call is never completed and run, under no label."""
+    ledger = Ledger()
+    cut = reply("", Call("purge", '{"scope": "tm'), usage=(10, 20), finish_reason=label)
+    with server([cut, "done"]) as s:
+        result = run(make(client(s, max_tokens=20), [purge_of(ledger)]), "clean up", way)
+    assert (result.status, len(ledger), s.count) == (Status.COMPLETED, 0, 2)
+    assert "cut off" in s.requests[1].text
+
+
+@pytest.mark.parametrize("text", ['{"scope": "tmp", "n', '{"scope": "tmp"', '{"scope"', "{", '{"scope": ["a", "b"'])
+def test_m03_no_prefix_of_a_call_is_a_call(text: str) -> None:
+    """Wherever the arguments were cut, what a lenient parser would complete is not executed."""
+    ledger = Ledger()
+    with ScriptedModel([reply("", Call("purge", text), finish_reason="tool_calls"), "done"]) as model:
+        run(make(model, [purge_of(ledger)]), "clean up", "stream")
+    assert len(ledger) == 0
+
+
+# ---------------------------------------------------------------- M04 fences
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{FENCE}json\n{{"city":"Oslo"}}\n{FENCE}',
+        f'{FENCE}\n{{"city":"Oslo"}}\n{FENCE}',
+        f'{FENCE}json\r\n{{"city":"Oslo"}}\r\n{FENCE}\r\n',
+        f'  {FENCE}json  \n{{"city":"Oslo"}}   \n{FENCE}  ',
+    ],
+    ids=["json", "plain", "crlf", "spaces"],
+)
+def test_m04_a_fence_around_the_arguments_is_taken_off(text: str, way: str) -> None:
+    """Fenced arguments are one clean call, and the record names the repair."""
+    ledger = Ledger()
+
+    def weather(city: str) -> str:
+        """The weather."""
+        ledger.note(city=city)
+        return "rain"
+
+    with ScriptedModel([Call("weather", text), "rain in Oslo"]) as model:
+        result = run(make(model, [weather]), "weather in Oslo?", way)
+    assert ledger.entries == [{"city": "Oslo"}]
+    assert (result.status, model.count) == (Status.COMPLETED, 2)
+    assert "fence" in repairs_of(result)
+    said = model.requests[1].messages[2]
+    assert isinstance(said, AIMessage)
+    assert said.tool_calls[0]["args"] == {"city": "Oslo"}
+
+
+@pytest.mark.parametrize("inner", ['["Oslo"]', '"Oslo"', "5", "true", "city=Oslo"])
+def test_m04_a_fenced_value_of_another_shape_is_refused_by_its_shape(inner: str) -> None:
+    """What is not an object never degrades to empty arguments: the model reads what shape is wanted."""
+    ledger = Ledger()
+    text = f"{FENCE}json\n{inner}\n{FENCE}"
+    with ScriptedModel([Call("purge", text), "sorry"]) as model:
+        run(make(model, [purge_of(ledger)]), "clean up")
+    assert len(ledger) == 0
+    assert "JSON object" in answers_in(model.requests[1])[0].text
+
+
+# ---------------------------------------------------------------- M05 backticks that are no fence
+
+
+CODE = "use `print` here, or ```py\nprint(1)\n``` there"
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m05_backticks_inside_a_value_are_text(way: str) -> None:
+    """Strict JSON first: a value with backticks arrives byte for byte, with no repair."""
+    ledger = Ledger()
+
+    def save(code: str) -> str:
+        """Save code."""
+        ledger.note(code=code)
+        return "saved"
+
+    with ScriptedModel([call("save", code=CODE), call("save", code="use `print` here"), "ok"]) as model:
+        result = run(make(model, [save]), "save it", way)
+    assert [entry["code"] for entry in ledger.entries] == [CODE, "use `print` here"]
+    assert repairs_of(result) == set()
+
+
+SHELL = f'Use `json` like so:\n\n{FENCE}sh\nrm -rf {{x}}\n{FENCE}\n\n'
+
+
+def test_m05_an_earlier_code_block_is_not_the_payload() -> None:
+    """Prose with an inline-code word and a shell block before the object: the object is the call, the shell block is nothing."""
+    ledger = Ledger()
+    said = SHELL + '{"action": "lookup", "action_input": {"q": "x"}}'
+    finish = '{"action": "FINISH", "action_input": {"answer": "x is 1"}}'
+    with ScriptedModel([said, finish]) as model:
+        result = run(make(model, [one_field(ledger)], dialect="json_action"), "what is x?")
+    assert (ledger.entries, result.answer) == ([{"q": "x"}], "x is 1")
+
+
+# ---------------------------------------------------------------- M06 braces in strings
+
+
+HTML = "</tool_call> } {"
+
+
+def test_m06_braces_inside_a_string_and_behind_the_object_are_no_json() -> None:
+    """The first object of the call shape is taken whole; what follows it is ignored."""
+    text = 'Action: {"name":"save","arguments":{"html":"</tool_call> } {"}} then a stray }looks like json{'
+    read = parse_object(text, accept=lambda value: "name" in value)
+    assert isinstance(read, Parsed)
+    assert read.value == {"name": "save", "arguments": {"html": HTML}}
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m06_through_the_agent_the_value_is_untouched(way: str) -> None:
+    """The same in the text dialect: the tool gets the string as it was written."""
+    ledger = Ledger()
+
+    def save(html: str) -> str:
+        """Save HTML."""
+        ledger.note(html=html)
+        return "saved"
+
+    said = 'Action: {"action":"save","action_input":{"html":"</tool_call> } {"}} then a stray }looks like json{'
+    finish = '{"action": "FINISH", "action_input": {"answer": "saved"}}'
+    with ScriptedModel([said, finish]) as model:
+        result = run(make(model, [save], dialect="json_action"), "save it", way)
+    assert (ledger.entries, result.answer) == ([{"html": HTML}], "saved")
+
+
+# ---------------------------------------------------------------- M08 typographic quotes
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{“q”: “x”}", "x"),
+        ('{"q": "She said “hi”"}', "She said “hi”"),
+        ("{“q”: “it’s”}", "it’s"),
+    ],
+    ids=["delimiters", "inside", "apostrophe"],
+)
+def test_m08_curly_quotes_are_mended_as_delimiters_only(text: str, expected: str, way: str) -> None:
+    """Curly quotes around keys and values are delimiters; inside a valid value they are text."""
+    ledger = Ledger()
+    with ScriptedModel([Call("lookup", text), "ok"]) as model:
+        run(make(model, [one_field(ledger)]), "look", way)
+    assert ledger.entries == [{"q": expected}]
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m08_a_value_with_two_readings_is_refused(way: str) -> None:
+    """A value opened with a low quote and closed by a straight one is refused, never guessed shorter."""
+    ledger = Ledger()
+    with ScriptedModel([Call("lookup", '{"q": „abc" and more"}'), "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert (len(ledger), result.tool_calls, model.count) == (0, 0, 2)
+    assert answers_in(model.requests[1])[0].status == "error"
+
+
+# ---------------------------------------------------------------- M09 trailing commas, prose, and a cap on failures
+
+
+def test_m09_trailing_commas_and_prose_in_arguments() -> None:
+    """A trailing comma and an apology around the object do not hide it."""
+    ledger = Ledger()
+    with ScriptedModel([Call("lookup", 'Sure! {"q":"x",} Hope that helps.'), "ok"]) as model:
+        run(make(model, [one_field(ledger)]), "look")
+    assert ledger.entries == [{"q": "x"}]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'Sure! {"action":"lookup","action_input":{"q":"x",}} Hope that helps.',
+        'Sure! {"name":"lookup","args":{"q":"x",}} Hope that helps.',
+    ],
+    ids=["own-keys", "other-keys"],
+)
+def test_m09_in_a_text_dialect(said: str) -> None:
+    """In a text dialect q=x is recovered, also under the other usual keys."""
+    ledger = Ledger()
+    finish = '{"action": "FINISH", "action_input": {"answer": "ok"}}'
+    with ScriptedModel([said, forever(finish)]) as model:
+        result = run(make(model, [one_field(ledger)], dialect="json_action"), "look")
+    assert ledger.entries == [{"q": "x"}]
+    assert result.answer == "ok"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m09_unreadable_replies_are_counted_and_capped(way: str) -> None:
+    """A model that never writes JSON is asked a bounded number of times, and no failure becomes a command or an answer."""
+    ledger = Ledger()
+    with ScriptedModel([forever("I would rather chat {oops")]) as model:
+        result = run(make(model, [one_field(ledger)], dialect="json_action"), "look", way)
+    assert (result.status, result.reason) == (Status.FAILED, StopReason.CONSECUTIVE_FAILURES)
+    assert (result.answer, len(ledger), result.tool_calls) == (None, 0, 0)
+    assert model.count == 3
+    assert Event.STRATEGY_CHANGED in [record.event for record in result.transitions]
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m09_unreadable_arguments_are_counted_and_capped(way: str) -> None:
+    """The same for native calls whose arguments never parse: three replies, no execution."""
+    ledger = Ledger()
+    with ScriptedModel([forever(Call("lookup", "q is x"))]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert (result.status, result.reason) == (Status.FAILED, StopReason.CONSECUTIVE_FAILURES)
+    assert (model.count, len(ledger), result.tool_calls) == (3, 0, 0)
+    assert_sendable(model.requests)
+
+
+# ---------------------------------------------------------------- M10 never an empty object for failed text
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("text", ['{"scope":"tm', '{"scope":', "[", "scope=tmp", '{"scope" "tmp"}', "[1]", '"x"', "7", "true"])
+def test_m10_failed_text_is_never_an_empty_object(text: str, way: str) -> None:
+    """A tool whose defaults do harm is not run on arguments that could not be read."""
+    ledger = Ledger()
+    with ScriptedModel([Call("purge", text), "sorry"]) as model:
+        result = run(make(model, [purge_of(ledger)]), "clean up", way)
+    assert (len(ledger), result.tool_calls, result.status) == (0, 0, Status.COMPLETED)
+    assert answers_in(model.requests[1])[0].status == "error"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("text", ["[]", "0", "false", '""', "[1]", '"x"', "7"])
+def test_m10_a_value_that_is_no_object_is_not_no_arguments(text: str, way: str) -> None:
+    """The real client reads [], 0, false and "" as {} without a word; still the tool with the harmful defaults is not run."""
+    ledger = Ledger()
+    with server([Call("purge", text), "sorry"]) as s:
+        result = run(make(client(s), [purge_of(ledger)]), "clean up", way)
+    assert (len(ledger), result.tool_calls, result.status, s.count) == (0, 0, Status.COMPLETED, 2)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_m10_a_stream_cut_by_the_network_runs_nothing(streamed: bool) -> None:
+    """A stream that just ends inside the arguments, with no label at all, is truncation."""
+    ledger = Ledger()
+    cut = fault.cut_stream(Call("purge", '{"scope": "tmp"}'), after_chars=12)
+    with server([cut, "sorry"]) as s:
+        result = run(make(client(s), [purge_of(ledger)]), "clean up", "stream" if streamed else "invoke")
+    assert (len(ledger), result.tool_calls, s.count) == (0, 0, 2)
+    assert result.status is Status.COMPLETED
+
+
+# ---------------------------------------------------------------- M11 no arguments
+
+
+NO_ARGUMENTS = ["", "   ", "null", "{}", " {} "]
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize("text", NO_ARGUMENTS)
+def test_m11_a_tool_without_parameters_runs_on_nothing(text: str, way: str) -> None:
+    """Empty, blank, null and {} all run a tool that takes nothing, once."""
+    ledger = Ledger()
+
+    def now() -> str:
+        """The time."""
+        ledger.note()
+        return "12:00"
+
+    with ScriptedModel([Call("now", text), "noon"]) as model:
+        result = run(make(model, [now]), "time?", way)
+    assert (len(ledger), result.answer, model.count) == (1, "noon", 2)
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize("text", NO_ARGUMENTS)
+def test_m11_a_required_field_is_said_to_be_missing(text: str, way: str) -> None:
+    """The same texts for a tool with a required field: the message names the field, not JSON."""
+    ledger = Ledger()
+    with ScriptedModel([Call("lookup", text), "ok"]) as model:
+        run(make(model, [one_field(ledger)]), "look", way)
+    told = answers_in(model.requests[1])[0].text
+    assert len(ledger) == 0
+    assert '"q" is missing' in told
+    assert "JSON" not in told
+
+
+@pytest.mark.parametrize("arguments", [None, "", "{}"], ids=["null", "empty", "object"])
+def test_m11_null_arguments_of_a_server(arguments: str | None) -> None:
+    """Arguments that are a JSON null on the wire are no arguments."""
+    ledger = Ledger()
+
+    def now() -> str:
+        """The time."""
+        ledger.note()
+        return "12:00"
+
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "now", "arguments": arguments}}],
+    }
+    body = {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "fake",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+    }
+    with server([body, "noon"]) as s:
+        result = run(make(client(s), [now]), "time?")
+    assert (len(ledger), result.answer) == (1, "noon")
+
+
+# ---------------------------------------------------------------- M13 names
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize("name", ["functions.lookup", "lookup ", " lookup", "`lookup`", "lookup"])
+def test_m13_a_known_prefix_is_stripped_when_the_rest_is_registered(name: str, way: str) -> None:
+    """A known prefix or wrapping space does not hide a registered name; the history holds the legal one."""
+    ledger = Ledger()
+    with ScriptedModel([Call(name, {"q": "x"}), "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert ledger.entries == [{"q": "x"}]
+    assert ("name_prefix" in repairs_of(result)) is (name != "lookup")
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize("name", ["Lookup ", "", "functions.delete_all", "lookups", "look-up", "my.tool!", "x" * 200, "查找"])
+def test_m13_an_unknown_name_lists_the_valid_ones_and_is_echoed_legally(name: str, way: str) -> None:
+    """No fuzzy matching: the result for that id lists the tools, and the next request holds a legal name."""
+    ledger = Ledger()
+    with ScriptedModel([Call(name, {"q": "x"}, id="c1"), "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    (told,) = answers_in(model.requests[1])
+    assert (len(ledger), result.tool_calls, told.tool_call_id, told.status) == (0, 0, "c1", "error")
+    assert "There is no tool" in told.text
+    assert "Tools: lookup" in told.text
+    assert_sendable(model.requests)
+
+
+def test_m13_a_near_name_never_reaches_a_mutating_tool() -> None:
+    """One letter off a tool that deletes runs nothing."""
+    ledger = Ledger()
+
+    def delete_all() -> str:
+        """Delete everything."""
+        ledger.note()
+        return "deleted"
+
+    with ScriptedModel([call("delete_al"), call("Delete_all"), "ok"]) as model:
+        result = run(make(model, [delete_all]), "hello", "stream")
+    assert (len(ledger), result.tool_calls) == (0, 0)
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m13_the_invented_parallel_wrapper_is_its_calls(way: str) -> None:
+    """multi_tool_use.parallel with two uses is two calls, each answered, with legal names in the history."""
+    ledger = Ledger()
+    uses = [
+        {"recipient_name": "functions.lookup", "parameters": {"q": "a"}},
+        {"recipient_name": "lookup", "parameters": {"q": "b"}},
+    ]
+    with ScriptedModel([Call("multi_tool_use.parallel", {"tool_uses": uses}), "ok"]) as model:
+        run(make(model, [one_field(ledger)]), "look", way)
+    assert sorted(entry["q"] for entry in ledger.entries) == ["a", "b"]
+    assert [message.text for message in answers_in(model.requests[1])] == ["found a", "found b"]
+    assert_sendable(model.requests)
+
+
+def test_m13_a_null_name_of_a_server() -> None:
+    """A name that is null on the wire is an unknown tool, and the run goes on."""
+    ledger = Ledger()
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": None, "arguments": '{"q": "x"}'}}],
+    }
+    body = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    with server([body, "ok"]) as s:
+        result = run(make(client(s), [one_field(ledger)]), "look")
+    assert (len(ledger), result.answer) == (0, "ok")
+    assert "There is no tool" in s.requests[1].text
+
+
+# ---------------------------------------------------------------- M15 a call written as text
+
+
+TEXT_CALLS = [
+    '<tool_call>{"name":"lookup","arguments":{"q":"x"}}</tool_call>',
+    '{"name":"lookup","arguments":{"q":"x"}}',
+    f'{FENCE}json\n{{"name": "lookup", "arguments": {{"q": "x"}}}}\n{FENCE}',
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("said", TEXT_CALLS, ids=["markup", "bare", "fenced"])
+def test_m15_a_reply_that_is_a_call_as_text_is_that_call(said: str, way: str) -> None:
+    """The whole content is a call of a registered tool: it is executed under an id of our own, and never shown as the answer."""
+    ledger = Ledger()
+    with ScriptedModel([said, "x is 1"]) as model:
+        result = run(make(model, [one_field(ledger)]), "what is x?", way)
+    assert (ledger.entries, result.answer) == ([{"q": "x"}], "x is 1")
+    (told,) = answers_in(model.requests[1])
+    assert told.tool_call_id
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '<tool_call>{"name":"other","arguments":{"q":"x"}}</tool_call>',
+        'Models write calls as <tool_call>{"name":"lookup","arguments":{"q":"x"}}</tool_call>, for example.',
+        'The object {"name":"lookup","arguments":{"q":"x"}} asks for a look-up.',
+        '{"q": "x"}',
+        '{"name": "lookup", "description": "Looks up."}',
+    ],
+    ids=["unregistered", "discussed", "discussed-bare", "data", "description"],
+)
+def test_m15_text_about_calls_is_an_answer(said: str) -> None:
+    """An unregistered name, or prose that discusses the markup, is the answer and executes nothing."""
+    ledger = Ledger()
+    with ScriptedModel([said]) as model:
+        result = run(make(model, [one_field(ledger)]), "explain")
+    assert (result.status, result.answer, len(ledger)) == (Status.COMPLETED, said, 0)
+
+
+def test_m15_recovery_can_be_switched_off() -> None:
+    """With recovery off the same text is the answer."""
+    ledger = Ledger()
+    with ScriptedModel([TEXT_CALLS[0]]) as model:
+        result = run(make(model, [one_field(ledger)], dialect=Native(recover_text_calls=False)), "explain")
+    assert (result.answer, len(ledger)) == (TEXT_CALLS[0], 0)
+
+
+def test_m15_a_recovered_call_passes_the_same_approval() -> None:
+    """Being written as text is no way around a person."""
+    ledger = Ledger()
+
+    @tool(requires_approval=True)
+    def lookup(q: str) -> str:
+        """Look something up."""
+        ledger.note(q=q)
+        return "found"
+
+    with ScriptedModel([TEXT_CALLS[0]]) as model:
+        result = run(make(model, [lookup]), "look")
+    assert (result.status, len(ledger)) == (Status.SUSPENDED, 0)
+    assert result.pending is not None
+    assert [one.tool for one in result.pending.calls] == ["lookup"]
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m15_a_cut_call_as_text_is_neither_run_nor_shown(way: str) -> None:
+    """A text call cut by the cap is truncation."""
+    ledger = Ledger()
+    with ScriptedModel([reply('<tool_call>{"name":"lookup","arguments":{"q":"x', finish_reason="length"), "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert (len(ledger), result.answer, model.count) == (0, "ok", 2)
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m15_a_cut_call_as_text_without_a_label_is_not_the_answer(way: str) -> None:
+    """The same without the label: raw markup of a registered tool is never the answer."""
+    ledger = Ledger()
+    with ScriptedModel(['<tool_call>{"name":"lookup","arguments":{"q":"x', "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert (len(ledger), result.answer) == (0, "ok")
+
+
+# ---------------------------------------------------------------- M16 text beside calls
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m16_calls_win_over_the_text_beside_them(way: str) -> None:
+    """Text with a call is no answer: the call runs, and the text stays in the history."""
+    ledger = Ledger()
+    with ScriptedModel([reply("Let me check.", call("lookup", q="x")), "x is 1"]) as model:
+        result = run(make(model, [one_field(ledger)]), "what is x?", way)
+    assert (ledger.entries, result.answer) == ([{"q": "x"}], "x is 1")
+    said = model.requests[1].messages[2]
+    assert isinstance(said, AIMessage)
+    assert (said.text, len(said.tool_calls)) == ("Let me check.", 1)
+
+
+# ---------------------------------------------------------------- M17 empty replies
+
+
+EMPTY = [
+    "",
+    "   \n",
+    reply("", finish_reason="tool_calls"),
+    reply("", finish_reason=None),
+    "<think>Hm.</think>",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("empty", EMPTY, ids=["nothing", "blank", "label", "no-label", "thinking"])
+def test_m17_empty_replies_get_bounded_nudges(empty: Any, way: str) -> None:
+    """Two nudges, then the run ends as empty_reply: never as an answer, and never endlessly."""
+    with ScriptedModel([forever(empty)]) as model:
+        result = run(make(model, [one_field(Ledger())]), "hello", way)
+    assert (result.status, result.reason, result.answer) == (Status.FAILED, StopReason.EMPTY_REPLY, None)
+    assert model.count == 3
+    assert "empty_replies=3, max_nudges=2" in result.detail
+    nudges = [
+        message.text for message in model.requests[-1].messages if isinstance(message, HumanMessage) and "empty" in message.text
+    ]
+    assert len("".join(nudges).split("was empty")) == 3
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m17_control_one_empty_reply_is_survived(way: str) -> None:
+    """One empty reply costs one nudge and one step, and the answer counts."""
+    with ScriptedModel(["", "hello"]) as model:
+        result = run(make(model), "hi", way)
+    assert (result.status, result.answer, result.steps, model.count) == (Status.COMPLETED, "hello", 2, 2)
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m17_no_nudges_allowed_means_none(way: str) -> None:
+    """With max_nudges=0 the first empty reply ends the run."""
+    with ScriptedModel([forever("")]) as model:
+        result = run(make(model, limits={"max_nudges": 0}), "hi", way)
+    assert (result.reason, model.count) == (StopReason.EMPTY_REPLY, 1)
+
+
+def test_m17_a_refusal_is_an_answer_not_an_empty_reply() -> None:
+    """A model that declines has answered; it is not nudged into it."""
+    with ScriptedModel([reply("", refusal="I can't help with that.")]) as model:
+        result = run(make(model), "hi")
+    assert (result.status, result.answer, model.count) == (Status.COMPLETED, "I can't help with that.", 1)
+
+
+# ---------------------------------------------------------------- M18 types
+
+
+def typed(ledger: Ledger, **options: Any) -> Any:
+    """A tool with one field of each awkward type."""
+
+    @tool(**options)
+    def typed_call(
+        flag: bool = True, text: str = "", count: int = 0, ratio: float = 0.0, either: str | int = "", kind: Literal[1, 2] = 1
+    ) -> str:
+        """Take typed values."""
+        ledger.note(flag=flag, text=text, count=count, ratio=ratio, either=either, kind=kind)
+        return "ok"
+
+    return typed_call
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("text", "12345678901234567890"),
+        ("text", "true"),
+        ("text", "null"),
+        ("either", "5"),
+        ("either", 5),
+        ("flag", False),
+        ("count", 5),
+        ("ratio", 5.5),
+    ],
+)
+@pytest.mark.parametrize("way", BOTH)
+def test_m18_a_value_of_its_declared_type_arrives_unchanged(field: str, value: Any, way: str) -> None:
+    """Text stays text, a number a number: nothing is guessed from what a value looks like."""
+    ledger = Ledger()
+    with ScriptedModel([call("typed_call", **{field: value}), "ok"]) as model:
+        result = run(make(model, [typed(ledger)]), "go", way)
+    got = ledger.entries[0][field]
+    assert (got, type(got)) == (value, type(value))
+    assert repairs_of(result) == set()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("flag", "false"),
+        ("flag", 0),
+        ("text", 5),
+        ("count", True),
+        ("count", "5"),
+        ("count", 5.5),
+        ("ratio", True),
+        ("either", True),
+        ("kind", True),
+        ("text", None),
+    ],
+)
+def test_m18_a_value_of_another_type_is_refused_not_dropped(field: str, value: Any) -> None:
+    """A wrong-typed field is named to the model; it is neither read as something else nor replaced by its default."""
+    ledger = Ledger()
+    with ScriptedModel([call("typed_call", **{field: value}), "ok"]) as model:
+        result = run(make(model, [typed(ledger)]), "go")
+    assert (len(ledger), result.tool_calls) == (0, 0)
+    assert f'"{field}"' in answers_in(model.requests[1])[0].text
+
+
+def test_m18_a_lax_tool_coerces_and_says_so() -> None:
+    """A tool that was declared lax takes "5" for a number, and the record names each coercion."""
+    ledger = Ledger()
+    with ScriptedModel([call("typed_call", count="5", flag="false"), "ok"]) as model:
+        result = run(make(model, [typed(ledger, lax=True)]), "go")
+    assert (ledger.entries[0]["count"], ledger.entries[0]["flag"]) == (5, False)
+    named = " ".join(repairs_of(result))
+    assert "count" in named
+    assert "flag" in named
+
+
+# ---------------------------------------------------------------- M19 unknown fields
+
+
+def paying(ledger: Ledger, **options: Any) -> Any:
+    """A tool that costs money."""
+
+    @tool(**options)
+    def pay(to: str, amount: int) -> str:
+        """Pay somebody."""
+        ledger.note(to=to, amount=amount)
+        return "paid"
+
+    return pay
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_m19_an_unknown_field_refuses_the_call(way: str) -> None:
+    """A safety flag that does not exist is not dropped: nothing is paid, and the model reads which fields there are."""
+    ledger = Ledger()
+    with ScriptedModel([call("pay", to="bob", amount=10, dry_run=True), "ok"]) as model:
+        result = run(make(model, [paying(ledger)]), "pay bob", way)
+    told = answers_in(model.requests[1])[0].text
+    assert (len(ledger), result.tool_calls) == (0, 0)
+    assert '"dry_run" does not exist' in told
+    assert "to, amount" in told
+
+
+def test_m19_named_fields_can_be_ignored() -> None:
+    """A tool may name fields that its host injects: they are dropped, visibly, and others are still refused."""
+    ledger = Ledger()
+    script = [call("pay", to="bob", amount=10, trace="t"), call("pay", to="bob", amount=11, dry_run=True), "ok"]
+    with ScriptedModel(script) as model:
+        result = run(make(model, [paying(ledger, ignore_extra=frozenset({"trace"}))]), "pay bob")
+    assert ledger.entries == [{"to": "bob", "amount": 10}]
+    assert any("trace" in repair for repair in repairs_of(result))
+
+
+# ---------------------------------------------------------------- M20 one brace too many
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize("text", ['{"q":"1"}}', '{"q":"1"}]', '{"q":"1"};'])
+def test_m20_closing_punctuation_behind_a_complete_object_is_dropped(text: str, way: str) -> None:
+    """A complete object with a bracket too many is that object."""
+    ledger = Ledger()
+    with ScriptedModel([Call("lookup", text), "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert ledger.entries == [{"q": "1"}]
+    assert "extra_closing" in repairs_of(result)
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize("text", ['{"{"q":1}', '{"q":1}{"q":2}', '{"q":"1"} {"q":"2"', "}{", '{"q": "1" "r"}'])
+def test_m20_a_garbled_object_is_refused_without_a_crash(text: str, way: str) -> None:
+    """What has no single reading takes the malformed path: nothing runs, nothing raises."""
+    ledger = Ledger()
+    with ScriptedModel([Call("lookup", text), "ok"]) as model:
+        result = run(make(model, [one_field(ledger)]), "look", way)
+    assert (result.status, len(ledger), result.tool_calls) == (Status.COMPLETED, 0, 0)
+
+
+def test_m_a_json_action_schema_leaves_the_model_no_room() -> None:
+    """Where the server constrains the reply, the schema admits exactly the tools and FINISH, with closed objects."""
+    with server(['{"action": "FINISH", "action_input": {"answer": "ok"}}']) as s:
+        result = run(make(client(s), [one_field(Ledger())], dialect=JsonAction()), "look")
+    sent = s.requests[0].body["response_format"]["json_schema"]["schema"]
+    names = [variant["properties"]["action"]["const"] for variant in sent["anyOf"]]
+    assert (result.answer, names) == ("ok", ["lookup", "FINISH"])
+    assert all(variant["additionalProperties"] is False for variant in sent["anyOf"])
