@@ -1,0 +1,189 @@
+"""The command `fsm-agent`. Its rooms are imported when a command runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version as distribution_version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fsm_agent.cli import options
+from fsm_agent.cli.console import put, tolerant
+from fsm_agent.cli.endings import Commands
+from fsm_agent.cli.env_file import load_env_file
+from fsm_agent.cli.options import GivenLimits, with_limits
+from fsm_agent.limits import Limits
+
+__all__ = ["app", "main"]
+
+_EPILOG = (
+    "Exit codes: 0 completed, 3 partial (an answer forced at a limit), 1 failed, 4 suspended (waits for a person), "
+    "130 cancelled, 2 wrong usage: nothing ran."
+)
+
+app = typer.Typer(
+    name="fsm-agent",
+    cls=Commands,
+    help="An LLM agent whose loop is an explicit finite-state machine.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+def main() -> None:
+    """What the command `fsm-agent` calls."""
+    tolerant()
+    app(prog_name="fsm-agent")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        _version()
+        raise typer.Exit
+
+
+def _version() -> None:
+    packages = ("fsm-agent", "langchain-core", "langchain-openai", "transitions")
+    found = [f"{name} {distribution_version(name)}" for name in packages]
+    put("\n".join([*found, f"Python {platform.python_version()}"]))
+
+
+@app.callback()
+def _root(
+    debug: options.Debug = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """See the help of `app`."""
+
+
+def _limits(given: GivenLimits, env_file: Path | None) -> Limits:
+    """The limits: what the command line says, else the environment, an env file included, else the defaults."""
+    if env_file is not None:
+        load_env_file(env_file, os.environ)
+    return Limits.from_env(None, **given)
+
+
+@app.command("run", epilog=_EPILOG)
+@with_limits
+def _run(
+    task: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.", show_default=False)],
+    *,
+    limits: GivenLimits,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="How the model is asked and read: native (its tool calling) or json_action. "
+            "Default: json_action for a local model, else native.",
+            show_default=False,
+        ),
+    ] = None,
+    tools: options.Tools = None,
+    files: options.Files = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Replace the system text.", show_default=False)
+    ] = None,
+    language: Annotated[
+        Literal["en", "zh"] | None,
+        typer.Option(help="The language the model is addressed in. Default: that of the task.", show_default=False),
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(metavar="full|window:N", help="What the model sees of the run: all, or the newest N rounds.")
+    ] = "window:5",
+    approve: Annotated[
+        Literal["ask", "yes", "no"],
+        typer.Option(help="Who decides about calls that need approval: you at the terminal, or always the same."),
+    ] = "ask",
+    env_file: options.EnvFile = None,
+    as_json: options.Json = False,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream", help="Show the reply as it arrives. Default: at a terminal.", show_default=False
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The answer and nothing else.")] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Log each transition to standard error, one JSON object a line.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Run TASK to its end: the answer on standard output, what happens and the summary on standard error."""
+    configured = _limits(limits, env_file)
+    from fsm_agent.cli import choice, run, toolbox  # noqa: PLC0415 - the engine, for commands that run it
+
+    order = run.Order(
+        task=run.read_task(task),
+        memory=run.memory_of(memory),
+        tools=toolbox.toolbox(tools, files),
+        choice=choice.choose(model, base_url, os.environ),
+        limits=configured,
+        dialect=dialect,
+        system=system,
+        language=language,
+        approve=approve,
+    )
+    result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
+    raise typer.Exit(run.report(result, model=order.choice.model, as_json=as_json, quiet=quiet))
+
+
+@app.command("tools")
+def _tools(
+    tools: options.Tools = None,
+    files: options.Files = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """List the tools that `run` would offer, with their JSON schemas."""
+    from fsm_agent.cli import listing, toolbox  # noqa: PLC0415 - the engine, for commands that show it
+
+    listing.show_tools(toolbox.toolbox(tools, files), as_json=as_json)
+
+
+@app.command("table")
+@with_limits
+def _table(
+    *,
+    limits: GivenLimits,
+    env_file: options.EnvFile = None,
+    as_json: options.Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Print the table of the machine: every transition, and what each guard says under the limits as configured."""
+    configured = _limits(limits, env_file)
+    from fsm_agent.cli import listing  # noqa: PLC0415 - the engine, for commands that show it
+
+    listing.show_table(configured, as_json=as_json, as_markdown=markdown)
+
+
+@app.command("limits")
+@with_limits
+def _show_limits(
+    *,
+    limits: GivenLimits,
+    env_file: options.EnvFile = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show every limit, its value, and where that comes from."""
+    configured = _limits(limits, env_file)
+    from fsm_agent.cli import listing  # noqa: PLC0415 - the engine, for commands that show it
+
+    listing.show_limits(configured, limits, as_json=as_json)
+
+
+@app.command("version")
+def _print_version() -> None:
+    """Show the versions of this package and of what it stands on."""
+    _version()

@@ -1,0 +1,113 @@
+"""Which model a command uses, and why: what was named, else what the environment offers, else one on this machine."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from fsm_agent.errors import ModelError
+
+__all__ = ["LOCAL_DEFAULT", "OPENAI_DEFAULT", "Choice", "choose"]
+
+OPENAI_DEFAULT: Final = "gpt-4o-mini"
+LOCAL_DEFAULT: Final = "local:1.5b"
+_SECONDS: Final = 10.0
+_LISTED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model by name, the server it is asked at (None: its provider's, or one started here), and why it was chosen."""
+
+    model: str
+    base_url: str | None
+    why: str
+
+    @property
+    def local(self) -> bool:
+        """Whether the model runs on this machine, in a server that is started for it."""
+        return is_local(self.model)
+
+
+def is_local(model: str) -> bool:
+    """Whether `model` names weights on this machine."""
+    return model.startswith("local:") or model.endswith(".gguf")
+
+
+def choose(model: str | None, base_url: str | None, environ: Mapping[str, str]) -> Choice:
+    """The model to use. `model` and `base_url` are what the command line says, `environ` what the environment does.
+
+    In order: the command line, `FSM_AGENT_MODEL`, what the server at the base URL has, `OPENAI_API_KEY`, the local
+    default.
+    Raises `ModelError` when the choice cannot be made, naming what to give.
+    """
+    named = model or environ.get("FSM_AGENT_MODEL", "")
+    why = "--model" if model else "FSM_AGENT_MODEL"
+    url = base_url or environ.get("OPENAI_BASE_URL") or None
+    if url is not None:
+        _check_url(url, "--base-url" if base_url else "OPENAI_BASE_URL")
+    if named and is_local(named):
+        if base_url:
+            raise ModelError(f"{named} runs on this machine, so it takes no --base-url; give one of the two")
+        return Choice(named, None, why)
+    if named:
+        # At a server of one's own a name is only a name, colons included ("qwen2.5:7b").
+        literal = named if url is None or named.startswith("openai:") else f"openai:{named}"
+        return Choice(literal, url, why)
+    has_key = bool(environ.get("OPENAI_API_KEY"))
+    if url is not None:
+        return Choice(f"openai:{_offered(url, environ.get('OPENAI_API_KEY'))}", url, f"the server at {_shown(url)}")
+    if has_key:
+        return Choice(f"openai:{OPENAI_DEFAULT}", None, "OPENAI_API_KEY is set")
+    return Choice(LOCAL_DEFAULT, None, "no --model, no FSM_AGENT_MODEL, no OPENAI_API_KEY")
+
+
+def _check_url(url: str, origin: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ModelError(f"{origin} {_shown(url)!r} is no URL of a server; give one like http://localhost:8080/v1")
+
+
+def _shown(url: str) -> str:
+    """The URL without the password that may stand in it."""
+    return url.rpartition("@")[2] if "@" in url else url
+
+
+def _offered(url: str, key: str | None) -> str:
+    """The model that the server has: its only one, or OpenAI's default where that is one of several."""
+    request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the scheme was checked
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - the same
+            names = [str(one["id"]) for one in json.loads(response.read())["data"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ModelError(
+            f"the server at {_shown(url)} does not say which models it has ({_reason(error)}); start it, or name one: "
+            "--model NAME"
+        ) from error
+    if len(names) == 1:
+        return names[0]
+    if OPENAI_DEFAULT in names:
+        return OPENAI_DEFAULT
+    some = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+    raise ModelError(
+        f"the server at {_shown(url)} has {len(names)} models; choose one with --model NAME: {some or 'none'}"
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    if isinstance(error, urllib.error.URLError):
+        return str(getattr(error.reason, "strerror", None) or error.reason)
+    return type(error).__name__

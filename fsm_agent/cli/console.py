@@ -1,0 +1,106 @@
+"""Where the command writes: the answer or a document on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+__all__ = ["err", "error_line", "interactive", "note", "out", "put", "put_json", "safe", "stdout_reserved", "tolerant"]
+
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_HARMLESS: Final = "\n\t\u200c\u200d"
+"""Line break, tab, and the joiners that emoji and some scripts are written with."""
+
+
+def err() -> Console:
+    """Standard error as it is now: colours only where it is a terminal, never wrapped for a program that reads it."""
+    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def out() -> Console:
+    """Standard output as it is now."""
+    return Console(highlight=False)
+
+
+def interactive(stream: TextIO) -> bool:
+    """Whether a person sits at `stream`, at a terminal that can redraw a line. FORCE_COLOR has no say in it."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def safe(text: str) -> str:
+    """`text` with control, direction and invisible characters written out, so that no model rewrites the terminal."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char
+        if char in _HARMLESS or unicodedata.category(char) not in _INVISIBLE
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def note(text: str, style: str = "dim") -> None:
+    """One line on standard error."""
+    err().print(Text(safe(text), style=style))
+
+
+def error_line(text: str) -> None:
+    """One red line on standard error."""
+    err().print(Text.assemble(("error: ", "bold red"), (safe(text), "red")))
+
+
+def put(text: str) -> None:
+    """`text` on standard output, as it is for a program, made harmless for a terminal."""
+    sys.stdout.write(f"{safe(text) if sys.stdout.isatty() else text}\n")
+    sys.stdout.flush()
+
+
+def put_json(value: Any) -> None:
+    """`value` as one JSON document on standard output; what JSON does not know is written as text."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    put_raw(json.dumps(value, ensure_ascii=not unicode, indent=2, default=str))
+
+
+def put_raw(text: str) -> None:
+    """`text` on standard output, letter for letter."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def tolerant() -> None:
+    """Let no character end the program: one that a stream cannot write is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def stdout_reserved() -> Iterator[None]:
+    """While a run goes on, what its tools and their child processes print goes to standard error."""
+    sys.stdout.flush()
+    with contextlib.redirect_stdout(sys.stderr), _descriptor_redirected():
+        yield
+
+
+@contextlib.contextmanager
+def _descriptor_redirected() -> Iterator[None]:
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is no standard output
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,53 @@
+"""How a command ends: exit codes, and errors as one line."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from fsm_agent.alphabet import Status
+from fsm_agent.cli.console import err, error_line
+from fsm_agent.errors import FsmAgentError
+
+__all__ = ["EXIT_CODES", "USAGE", "Commands", "debugging"]
+
+EXIT_CODES: Final[Mapping[Status, int]] = MappingProxyType(
+    {
+        Status.COMPLETED: 0,
+        Status.FAILED: 1,
+        Status.PARTIAL: 3,
+        Status.SUSPENDED: 4,
+        Status.CANCELLED: 130,
+    }
+)
+USAGE: Final = 2
+"""For a wrong option, tool, limit or model: nothing ran."""
+
+
+def debugging(ctx: Any, value: bool) -> bool:
+    """Remember `--debug`, wherever on the command line it stands."""
+    if value:
+        ctx.find_root().meta[__name__] = True
+    return value
+
+
+class Commands(TyperGroup):
+    """A group whose commands end with one line for an error of ours and for Ctrl-C; `--debug` shows the traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except FsmAgentError as error:
+            if ctx.find_root().meta.get(__name__):
+                traceback.print_exc()
+            error_line(str(error))
+            raise typer.Exit(USAGE) from error
+        except KeyboardInterrupt as interrupt:
+            err().print("cancelled", style="yellow")
+            raise typer.Exit(EXIT_CODES[Status.CANCELLED]) from interrupt

@@ -1,0 +1,111 @@
+"""The options that several commands share, and one option for each limit, made from `Limits` itself."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from fsm_agent.cli.endings import debugging
+from fsm_agent.limits import ENV_PREFIX, Limits
+
+__all__ = [
+    "BaseUrl",
+    "Debug",
+    "EnvFile",
+    "Files",
+    "GivenLimits",
+    "Json",
+    "Model",
+    "Tools",
+    "with_limits",
+]
+
+_PANEL: Final = f"Limits (each also from the environment, as {ENV_PREFIX}<NAME>)"
+_KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
+
+GivenLimits = dict[str, str]
+"""The limits given on the command line, by field name, as they were written."""
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="openai:NAME, local:1.5b, local:0.5b, a GGUF file, or with --base-url any name the server knows. Default: "
+        "FSM_AGENT_MODEL, else openai:gpt-4o-mini where OPENAI_API_KEY is set, else local:1.5b.",
+        show_default=False,
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="An OpenAI-compatible server, as http://localhost:8080/v1. Default: OPENAI_BASE_URL.",
+        show_default=False,
+    ),
+]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE:ATTR",
+        help="Tools from Python, may be repeated: a tool, a typed function, a list of them or a Registry; "
+        "MODULE:ATTR() calls it first. The current directory can be imported. Default: the calculator.",
+        show_default=False,
+    ),
+]
+Files = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Add tools that list, read and write files below DIR, and nowhere else. Writing needs approval.",
+        show_default=False,
+    ),
+]
+EnvFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Read NAME=value lines; what is set already stays.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=debugging, is_eager=True, help="Show where an error comes from.")
+]
+
+
+def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command(..., limits: GivenLimits)` with one option for each limit in the place of its parameter `limits`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.name != "limits"]
+
+    def wrapped(**values: Any) -> Any:
+        given = {name: values.pop(name) for name in Limits.model_fields}
+        return command(**values, limits={name: text for name, text in given.items() if text is not None})
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    limits = [_parameter(name, field) for name, field in Limits.model_fields.items()]
+    wrapped.__signature__ = signature.replace(parameters=[*own, *limits])  # type: ignore[attr-defined] # a documented hook
+    return wrapped
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    option = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=f"{field.description} Default: {'none' if field.default is None else field.default}.",
+        metavar=_metavar(field.annotation),
+        show_default=False,
+        rich_help_panel=_PANEL,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
+    )
+
+
+def _metavar(annotation: Any) -> str:
+    """`INTEGER`, `NUMBER|none`, `answer|stop`."""
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    return "|".join(_KINDS[kind] for kind in get_args(annotation) or (annotation,))

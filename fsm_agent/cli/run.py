@@ -1,0 +1,159 @@
+"""`fsm-agent run`: one task, watched to its end."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from dataclasses import dataclass, field
+from typing import Final
+
+from langchain_core.runnables import RunnableConfig
+
+from fsm_agent.agent import Agent
+from fsm_agent.alphabet import Status
+from fsm_agent.cli.approval import Policy, approver_for
+from fsm_agent.cli.choice import Choice
+from fsm_agent.cli.console import err, note, put, put_json, stdout_reserved
+from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.interrupt import cancelling_on_interrupt
+from fsm_agent.cli.live import LiveView, View, view_for
+from fsm_agent.cli.summary import document, footer, headline
+from fsm_agent.cli.weights import start
+from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
+from fsm_agent.language import Language
+from fsm_agent.limits import Limits
+from fsm_agent.memory import Full, Memory, Window
+from fsm_agent.observe import Logger, json_logger, silent_logger
+from fsm_agent.records import RunResult, Token
+from fsm_agent.tools.registry import Registry
+
+__all__ = ["Order", "Watch", "carry_out", "memory_of", "read_task", "report"]
+
+_MAX_TASK_CHARS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """How much of a run is shown. `streaming` None: the reply is streamed where a person sees it arrive."""
+
+    quiet: bool = False
+    log: bool = False
+    streaming: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be run: a task, the model, and all that an agent is made of."""
+
+    task: str
+    choice: Choice
+    tools: Registry
+    limits: Limits
+    dialect: str | None = None
+    system: str | None = None
+    language: Language | None = None
+    memory: Memory = field(default_factory=Window)
+    approve: Policy = "ask"
+
+
+def read_task(given: str) -> str:
+    """The task; `-` reads it from standard input. Raises `RunError` when there is none."""
+    if given == "-":
+        if sys.stdin.isatty():
+            note("reading the task from the terminal; end it with Ctrl-D")
+        given = sys.stdin.read(_MAX_TASK_CHARS + 1)
+    if not given.strip():
+        raise RunError("the task is empty; say what the agent should do")
+    if len(given) > _MAX_TASK_CHARS:
+        raise RunError(f"the task is longer than {_MAX_TASK_CHARS:,} characters")
+    return given
+
+
+def memory_of(text: str) -> Memory:
+    """`full`, or `window:N`. Raises `DefinitionError` for anything else."""
+    if text == "full":
+        return Full()
+    kind, _, rounds = text.partition(":")
+    if kind == "window" and ((rounds.isascii() and rounds.isdigit()) or not rounds):
+        return Window(rounds=int(rounds)) if rounds else Window()
+    raise DefinitionError(f"--memory {text!r}: write full, or window:N for the newest N rounds")
+
+
+def carry_out(order: Order, watch: Watch) -> RunResult:
+    """Run the order and show it on standard error; standard output stays untouched.
+
+    Raises `FsmAgentError` when the agent cannot be built.
+    """
+    choice = order.choice
+    if not watch.quiet:
+        at = f" at {choice.base_url}" if choice.base_url else ""
+        note(f"model {choice.model}{at} ({choice.why})")
+    if choice.local:
+        start(choice.model, quiet=watch.quiet)
+    shown = watch.quiet or watch.log
+    view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming))
+    run_id = uuid.uuid4()
+    agent = _agent(order, view, json_logger(sys.stderr) if watch.log else silent_logger(), str(run_id))
+
+    def told() -> None:
+        view.stopping()
+        note("cancelling; Ctrl-C again kills", "yellow")
+
+    streaming = watch.streaming if watch.streaming is not None else isinstance(view, LiveView)
+    with cancelling_on_interrupt(lambda: agent.cancel(str(run_id), "Ctrl-C"), told), stdout_reserved(), view:
+        config = RunnableConfig(run_id=run_id)
+        if not streaming:
+            return agent.invoke(order.task, config)
+        for item in agent.stream(order.task, config):
+            if isinstance(item, Token):
+                view.said(item.text)
+            elif isinstance(item, RunResult):
+                return item
+    raise RunError("the run ended without a result")
+
+
+def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
+    """The agent. What the client library of a provider refuses is a wrong definition too."""
+    built: list[Agent] = []
+    approve = approver_for(
+        order.approve, order.tools, paused=view.paused, interrupted=lambda: built[0].cancel(run_id, "Ctrl-C")
+    )
+    try:
+        agent = Agent(
+            order.choice.model,
+            order.tools,
+            base_url=order.choice.base_url,
+            limits=order.limits,
+            dialect=order.dialect,
+            system=order.system,
+            language=order.language,
+            memory=order.memory,
+            approve=approve,
+            logger=logger,
+            observers=(view.moved,),
+        )
+    except FsmAgentError:
+        raise
+    except Exception as error:
+        raise ModelError(f"model {order.choice.model!r} cannot be used: {type(error).__name__}: {error}") from error
+    built.append(agent)
+    return agent
+
+
+def report(result: RunResult, *, model: str, as_json: bool, quiet: bool) -> int:
+    """Write the answer, or the document, to standard output, the summary to standard error; return the exit code."""
+    code = EXIT_CODES[result.status]
+    if not quiet or result.status is not Status.COMPLETED:
+        err().print(headline(result))
+        if result.pending is not None:
+            note(
+                "Nobody can be asked here, so the run ends. Run it at a terminal, or decide with --approve yes|no.",
+                "yellow",
+            )
+    if as_json:
+        put_json(document(result, model=model, exit_code=code))
+    elif result.answer is not None:
+        put(result.answer)
+    if not quiet:
+        err().print(footer(result))
+    return code

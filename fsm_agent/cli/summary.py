@@ -1,0 +1,77 @@
+"""What a run came to: for a person at the end of the view, for a program as one document."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from langchain_core.messages import convert_to_openai_messages
+from rich.text import Text
+
+from fsm_agent.alphabet import Status
+from fsm_agent.cli.console import safe
+from fsm_agent.effects import Usage
+from fsm_agent.observe import event_of
+from fsm_agent.records import RunResult
+
+__all__ = ["document", "footer", "headline", "tokens_text"]
+
+_STYLES: Final = {
+    Status.COMPLETED: "green",
+    Status.PARTIAL: "yellow",
+    Status.FAILED: "red",
+    Status.SUSPENDED: "yellow",
+    Status.CANCELLED: "yellow",
+}
+
+
+def tokens_text(total: int, estimated: int, budget: int | None = None) -> str:
+    """`1,234 of 100,000 tokens`; with a ~ when some were estimated because the server did not say."""
+    of = f" of {budget:,}" if budget is not None else ""
+    return f"{'~' if estimated else ''}{total:,}{of} tokens"
+
+
+def headline(result: RunResult) -> Text:
+    """How the run ended and why: `completed (answered): answered after 2 steps`."""
+    reason = f" ({result.reason.value})" if result.reason is not None else ""
+    return Text.assemble(
+        (f"{result.status.value}{reason}", f"bold {_STYLES[result.status]}"), f": {safe(result.detail)}"
+    )
+
+
+def footer(result: RunResult) -> Text:
+    """What the run took, and its id."""
+    usage: Usage = result.usage
+    parts = [
+        _count(result.steps, "step"),
+        _count(result.model_calls, "model call"),
+        _count(result.tool_calls, "tool call"),
+        tokens_text(usage.total, usage.estimated),
+        f"{result.elapsed:.1f} s",
+    ]
+    return Text(f"{', '.join(parts)}\nrun {result.run_id}", style="dim")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def document(result: RunResult, *, model: str, exit_code: int) -> dict[str, Any]:
+    """The result as plain JSON values. Transitions have the keys of the log event; messages are OpenAI's."""
+    pending = result.pending.calls if result.pending is not None else ()
+    return {
+        "run_id": result.run_id,
+        "status": result.status.value,
+        "reason": result.reason.value if result.reason is not None else None,
+        "detail": result.detail,
+        "answer": result.answer,
+        "exit_code": exit_code,
+        "model": model,
+        "steps": result.steps,
+        "model_calls": result.model_calls,
+        "tool_calls": result.tool_calls,
+        "usage": {name: getattr(result.usage, name) for name in ("input", "output", "total", "estimated")},
+        "elapsed": round(result.elapsed, 3),
+        "pending": [{"id": call.id, "tool": call.tool, "arguments": dict(call.arguments)} for call in pending],
+        "transitions": [event_of(record) for record in result.transitions],
+        "messages": convert_to_openai_messages(list(result.messages)),
+    }

@@ -1,0 +1,89 @@
+"""The tools of a command: from Python, from a directory, or the default."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fsm_agent.errors import ToolDefinitionError
+from fsm_agent.tools.builtin import calculator, files
+from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.spec import Tool
+
+__all__ = ["load", "toolbox"]
+
+
+def toolbox(specs: Sequence[str] | None, directory: Path | None) -> Registry:
+    """The tools that `--tools` and `--files` ask for; the calculator when no `--tools` do.
+
+    Raises `ToolDefinitionError` for what cannot be imported, found, or used as a tool.
+    """
+    loaded = [load(spec) for spec in specs or ()]
+    if len(loaded) == 1 and isinstance(loaded[0], Registry) and directory is None:
+        return loaded[0]
+    tools: list[Any] = [one for source in loaded for one in _several(source)]
+    if not specs:
+        tools.append(calculator)
+    if directory is not None:
+        tools.extend(_asking(one) if one.name == "write_file" else one for one in files(directory))
+    return Registry(tools)
+
+
+def _asking(one: Tool) -> Tool:
+    """`one` and its fallback, each needing a person's approval."""
+    backup = replace(one.fallback, requires_approval=True) if isinstance(one.fallback, Tool) else one.fallback
+    return replace(one, requires_approval=True, fallback=backup)
+
+
+def _several(source: Any) -> Iterable[Any]:
+    return source if isinstance(source, Registry | list | tuple) else (source,)
+
+
+def load(spec: str) -> Any:
+    """What `module:attribute` names, or what it returns for `module:attribute()`. The current directory comes first.
+
+    Raises `ToolDefinitionError` that says which part is wrong.
+    """
+    module_name, colon, attribute = spec.partition(":")
+    name = attribute.removesuffix("()")
+    if not colon or not module_name or not name:
+        raise ToolDefinitionError(f"--tools {spec!r}: write MODULE:ATTR, as in my_tools:search", tool=spec)
+    found: Any = _module(module_name, spec)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = [one for one in vars(found) if not one.startswith("_")] if hasattr(found, "__dict__") else []
+            raise ToolDefinitionError(
+                f"--tools {spec!r}: {module_name} has no {name}; it has {', '.join(names)}", tool=spec
+            )
+        found = getattr(found, part)
+    if attribute.endswith("()"):
+        try:
+            found = found()
+        except Exception as error:
+            raise ToolDefinitionError(f"--tools {spec!r}: calling it failed: {_said(error)}", tool=spec) from error
+    return found
+
+
+def _module(name: str, spec: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ToolDefinitionError(f"--tools {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
+        hint = (
+            f"; write {name.removesuffix('.py')}:..." if name.endswith(".py") else f", neither installed nor in {here}"
+        )
+        raise ToolDefinitionError(f"--tools {spec!r}: there is no module {name}{hint}", tool=spec) from error
+    except Exception as error:
+        raise ToolDefinitionError(f"--tools {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
