@@ -9,6 +9,7 @@ shown to the model and not checked here.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, Union
 
@@ -176,14 +177,18 @@ def _scalar(schema: Mapping[str, Any], kind: str) -> Any:
     return Annotated[limited, Field(pattern=pattern)]
 
 
-def _limited(kind: Any, schema: Mapping[str, Any], name: str) -> Any:
+def _limited(kind: Any, schema: Mapping[str, Any], json_type: str) -> Any:
     """`kind` with the limits of `schema` that apply to it; a limit that its type cannot have is left out."""
     limits: dict[str, Any] = {}
-    for key in _APPLIES.get(name, ()):
+    for key in _APPLIES.get(json_type, ()):
         limit = schema.get(key)
         if not isinstance(limit, (int, float)) or isinstance(limit, bool):
             continue
+        name, bound = _LIMITS[key], limit
         if kind is not float and not float(limit).is_integer():
-            continue
-        limits[_LIMITS[key]] = float(limit) if kind is float else int(limit)
+            if key == "multipleOf":
+                continue
+            name = "ge" if name in ("ge", "gt") else "le"
+            bound = math.ceil(limit) if name == "ge" else math.floor(limit)
+        limits[name] = float(bound) if kind is float else int(bound)
     return Annotated[kind, Field(**limits)] if limits else kind
