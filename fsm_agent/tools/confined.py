@@ -44,7 +44,7 @@ def parts_of(path: str) -> tuple[str, ...]:
     """
     if len(path) > MAX_PATH_CHARS:
         raise ToolRefusal(f"the path has {len(path)} characters, at most {MAX_PATH_CHARS} are accepted")
-    if path.startswith(("/", "~")) or path[1:2] == ":":
+    if path.startswith(("/", "~")) or path[1:2] == ":" or "://" in path:
         raise ToolRefusal(f"{_shown(path)} is not relative; give a path below the root, such as notes/today.txt")
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if len(parts) > _MAX_PARTS:

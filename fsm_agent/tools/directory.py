@@ -148,6 +148,8 @@ def opened(path: Path) -> Directory:
 
 def named(path: Path) -> Directory:
     """The directory at `path` by its path: links are looked for before each use."""
+    if not path.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return _Named(path)
 
 
