@@ -1,16 +1,23 @@
-"""`fsm_agent`: an LLM agent whose loop is an explicit finite-state machine."""
+"""`fsm_agent`: an LLM agent whose loop is an explicit finite-state machine.
+
+Names are imported when they are first used, so that `import fsm_agent` alone costs next to nothing.
+"""
 
 from __future__ import annotations
 
-from fsm_agent.agent import Agent
-from fsm_agent.alphabet import Event, State, Status, StopReason
-from fsm_agent.effects import Approve, Deny, Edit
-from fsm_agent.errors import DefinitionError, FsmAgentError, RunError
-from fsm_agent.limits import Limits
-from fsm_agent.memory import Full, Window
-from fsm_agent.records import RunResult, Token, Transitioned
-from fsm_agent.tools.registry import Registry
-from fsm_agent.tools.spec import Tool, tool
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fsm_agent.agent import Agent
+    from fsm_agent.alphabet import Event, State, Status, StopReason
+    from fsm_agent.effects import Approve, Deny, Edit
+    from fsm_agent.errors import DefinitionError, FsmAgentError, RunError
+    from fsm_agent.limits import Limits
+    from fsm_agent.memory import Full, Window
+    from fsm_agent.records import RunResult, Token, Transitioned
+    from fsm_agent.tools.registry import Registry
+    from fsm_agent.tools.spec import Tool, tool
 
 __all__ = [
     "Agent",
@@ -34,3 +41,39 @@ __all__ = [
     "Window",
     "tool",
 ]
+
+_HOMES: Final = {
+    "Agent": "agent",
+    "Approve": "effects",
+    "DefinitionError": "errors",
+    "Deny": "effects",
+    "Edit": "effects",
+    "Event": "alphabet",
+    "FsmAgentError": "errors",
+    "Full": "memory",
+    "Limits": "limits",
+    "Registry": "tools.registry",
+    "RunError": "errors",
+    "RunResult": "records",
+    "State": "alphabet",
+    "Status": "alphabet",
+    "StopReason": "alphabet",
+    "Token": "records",
+    "Tool": "tools.spec",
+    "Transitioned": "records",
+    "Window": "memory",
+    "tool": "tools.spec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fsm_agent' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fsm_agent.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

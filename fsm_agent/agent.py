@@ -19,6 +19,7 @@ from fsm_agent.errors import FsmAgentError, UnknownRun
 from fsm_agent.history import block
 from fsm_agent.inputs import AgentInput, read_input
 from fsm_agent.jobs import Job
+from fsm_agent.ladder import Rung
 from fsm_agent.language import Language, detect_language
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
@@ -85,10 +86,12 @@ class Agent(Runnable[AgentInput, RunResult]):
             dialect=dialect_for(dialect, model),
             memory=Window() if memory is None else memory,
             system=system,
-            **({} if ladder is None else {"ladder": frozenset(ladder)}),
+            ladder=frozenset(Rung if ladder is None else ladder),
         )
         asking = ModelPerformer(
-            prepare(chosen, timeout=self.limits.model_timeout), self.tools, native_tools=self._setup.dialect.native_tools
+            prepare(chosen, timeout=self.limits.model_timeout),
+            self.tools,
+            native_tools=self._setup.dialect.native_tools,
         )
         asking.check(self.tools.names())
         self._performer = Performer(asking, ToolPerformer(self.tools, self.limits), approve)
@@ -112,7 +115,9 @@ class Agent(Runnable[AgentInput, RunResult]):
         """Run the task and yield each `Transitioned` as it happens, `Token`s while the model writes, and last the `RunResult`."""
         yield from self._start(input, config, streaming=True)
 
-    async def astream(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
+    async def astream(
+        self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
         """`stream` on the event loop."""
         async for item in self._astart(input, config, streaming=True):
             yield item
@@ -148,7 +153,9 @@ class Agent(Runnable[AgentInput, RunResult]):
         run.job.config, run.job.traced = trace.config, trace.traced
         yield from self._run(run, trace, None)
 
-    async def _astart(self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool) -> AsyncIterator[StreamItem]:
+    async def _astart(
+        self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool
+    ) -> AsyncIterator[StreamItem]:
         full = ensure_config(config)
         run = self._open(given, full, streaming=streaming)
         trace = await Trace.abegin(full, self.name or "agent", given)
@@ -174,7 +181,9 @@ class Agent(Runnable[AgentInput, RunResult]):
             turn=turn,
             history=(*earlier, block("task", task.message, turn=turn)),
         )
-        job = Job(run_id=run_id, clock=self._clock, started=self._clock.monotonic(), language=language, streaming=streaming)
+        job = Job(
+            run_id=run_id, clock=self._clock, started=self._clock.monotonic(), language=language, streaming=streaming
+        )
         return Run(ctx=ctx, job=job, machine=DEFAULT_MACHINE, observers=self._observers)
 
     def _run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Generator[StreamItem, None, None]:
@@ -288,7 +297,9 @@ class Agent(Runnable[AgentInput, RunResult]):
         with self._lock:
             run = self._suspended.get(run_id)
         if run is None or run.asking is None:
-            raise UnknownRun(f"no run {run_id!r} waits for a person here: it was never suspended by this agent, or was already resumed or cancelled")
+            raise UnknownRun(
+                f"no run {run_id!r} waits for a person here: it was never suspended by this agent, or was already resumed or cancelled"
+            )
         decisions = decisions_for(run.asking, decision, self.tools)
         with self._lock:
             if self._suspended.pop(run_id, None) is None:
@@ -300,7 +311,9 @@ class Agent(Runnable[AgentInput, RunResult]):
         return run, Answered(decisions=decisions, waited=waited, at=now)
 
 
-def _send(core: Generator[Transitioned | Effect, Outcome | None, None], outcome: Outcome | None) -> Transitioned | Effect | None:
+def _send(
+    core: Generator[Transitioned | Effect, Outcome | None, None], outcome: Outcome | None
+) -> Transitioned | Effect | None:
     try:
         return core.send(outcome)
     except StopIteration:

@@ -39,19 +39,25 @@ def check_table(rows: Sequence[Row], produced: Mapping[State, frozenset[Event]] 
         if state not in TERMINAL:
             for event in sorted(_FROM_OUTSIDE):
                 if (state, event) not in groups:
-                    raise TableError(f"{state} has no row for {event}, which can happen in every state that is not terminal: add one to ABORT")
+                    raise TableError(
+                        f"{state} has no row for {event}, which can happen in every state that is not terminal: add one to ABORT"
+                    )
     if produced is not None:
         _total(groups, produced)
 
 
 def _known(row: Row) -> None:
-    if not isinstance(row.source, State) or not isinstance(row.target, State):
+    ends: tuple[object, ...] = (row.source, row.target)
+    if not all(isinstance(end, State) for end in ends):
         raise TableError(f"unknown state: a source and a target must be one of {', '.join(State)}", row=str(row))
     if not isinstance(row.event, Event):
         raise TableError(f"unknown event: it must be one of {', '.join(Event)}", row=str(row))
     for guard in row.guards:
         if not isinstance(guard, Guard):
-            raise TableError(f"unknown guard {guard!r}: a guard is a fsm_agent.guards.Guard", row=f"{row.source} --{row.event}--> {row.target}")
+            raise TableError(
+                f"unknown guard {guard!r}: a guard is a fsm_agent.guards.Guard",
+                row=f"{row.source} --{row.event}--> {row.target}",
+            )
     if row.source in TERMINAL:
         raise TableError(f"{row.source} is terminal and cannot be left", row=str(row))
 
@@ -62,7 +68,9 @@ def _ordered(group: Sequence[Row]) -> None:
             if set(earlier.guards) <= set(row.guards):
                 raise TableError(f"shadowed: it can never fire, because this row fires first: {earlier}", row=str(row))
     if group[-1].guards:
-        raise TableError("the last row of a (source, event) must have no guard, or the run could be stuck there", row=str(group[-1]))
+        raise TableError(
+            "the last row of a (source, event) must have no guard, or the run could be stuck there", row=str(group[-1])
+        )
 
 
 def _connected(rows: Iterable[Row]) -> None:
@@ -100,7 +108,9 @@ def _reasoned(rows: Iterable[Row]) -> None:
         if stops and row.reason is None and not inherits:
             raise TableError(f"a row to {row.target} must say why: give it a reason", row=str(row))
         if not stops and row.reason is not None:
-            raise TableError(f"a row to {row.target} does not stop the run, so it cannot have the reason {row.reason}", row=str(row))
+            raise TableError(
+                f"a row to {row.target} does not stop the run, so it cannot have the reason {row.reason}", row=str(row)
+            )
 
 
 def _total(groups: Mapping[tuple[State, Event], Sequence[Row]], produced: Mapping[State, frozenset[Event]]) -> None:

@@ -65,7 +65,11 @@ class Cause:
     def describe(self) -> str:
         """The reason, the guard and what it compared, for a person: "max_steps (steps_spent: steps=10, max_steps=10)"."""
         compared = ", ".join(f"{name}={value}" for name, value in self.values.items())
-        return f"{self.reason} ({self.guard}: {compared})" if self.guard else f"{self.reason}{f' ({compared})' if compared else ''}"
+        return (
+            f"{self.reason} ({self.guard}: {compared})"
+            if self.guard
+            else f"{self.reason}{f' ({compared})' if compared else ''}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,7 @@ class Context:
         if len(values) != len(self.__dict__):
             raise TypeError(f"Context has no {sorted(changes.keys() - self.__dict__.keys())}")
         copy = object.__new__(type(self))
-        copy.__dict__.update(values)
+        object.__setattr__(copy, "__dict__", values)
         return copy
 
     @property

@@ -52,7 +52,12 @@ class Usage:
     estimated: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.input + other.input, self.output + other.output, self.total + other.total, self.estimated + other.estimated)
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.total + other.total,
+            self.estimated + other.estimated,
+        )
 
 
 NO_USAGE: Final = Usage()
@@ -272,7 +277,8 @@ Outcome = Replied | ModelFailed | Returned | Waited | Answered | Expired | Cance
 
 @functools.cache
 def _adapter(which: str) -> TypeAdapter[Any]:
-    return TypeAdapter(Annotated[Effect if which == "effect" else Outcome, Field(discriminator="kind")])
+    kind: Any = Effect if which == "effect" else Outcome
+    return TypeAdapter(Annotated[kind, Field(discriminator="kind")])
 
 
 def to_json(value: Effect | Outcome) -> str:

@@ -42,11 +42,17 @@ def _guard(sentence: str) -> Callable[[Callable[[Context], Compared]], Guard]:
     return wrap
 
 
-@_guard("every call asked for was executed {repeat_threshold} times already with the same result, or goes on with a cycle of such calls")
+@_guard(
+    "every call asked for was executed {repeat_threshold} times already with the same result, or goes on with a cycle of such calls"
+)
 def repeated_action(ctx: Context) -> Compared:
     fresh = len(runnable(ctx))
     repeated = [call for call in ctx.calls if call.repeated]
-    values: dict[str, Any] = {"fresh_calls": fresh, "repeated_calls": len(repeated), "repeat_threshold": ctx.limits.repeat_threshold}
+    values: dict[str, Any] = {
+        "fresh_calls": fresh,
+        "repeated_calls": len(repeated),
+        "repeat_threshold": ctx.limits.repeat_threshold,
+    }
     if repeated:
         values["signature"] = repeated[0].signature
     return bool(repeated) and not fresh, values
@@ -106,7 +112,9 @@ def token_budget_spent(ctx: Context) -> Compared:
     return ctx.usage.total + estimate > usable, values
 
 
-@_guard("one answer without tools may still be asked for: on_limit is {on_limit}, and its prompt fits the budget and the deadline")
+@_guard(
+    "one answer without tools may still be asked for: on_limit is {on_limit}, and its prompt fits the budget and the deadline"
+)
 def can_answer_now(ctx: Context) -> Compared:
     limits = ctx.limits
     allowed = limits.on_limit == "answer" and Rung.ANSWER in ctx.setup.ladder and not ctx.forced
@@ -156,18 +164,28 @@ def nudges_spent(ctx: Context) -> Compared:
 
 @_guard("at least {degrade_after} calls or replies in a row failed")
 def failures_reached(ctx: Context) -> Compared:
-    return ctx.failures >= ctx.limits.degrade_after, {"failures": ctx.failures, "degrade_after": ctx.limits.degrade_after}
+    return ctx.failures >= ctx.limits.degrade_after, {
+        "failures": ctx.failures,
+        "degrade_after": ctx.limits.degrade_after,
+    }
 
 
 @_guard("a fallback tool or another strategy is left, and fewer than {max_degradations} were used")
 def can_degrade(ctx: Context) -> Compared:
     rung = next_rung(ctx)
-    return rung is not None, {"rung": rung, "degradations": ctx.degradations, "max_degradations": ctx.limits.max_degradations}
+    return rung is not None, {
+        "rung": rung,
+        "degradations": ctx.degradations,
+        "max_degradations": ctx.limits.max_degradations,
+    }
 
 
 @_guard("at least {no_progress_steps} steps in a row brought nothing new")
 def no_progress(ctx: Context) -> Compared:
-    return ctx.idle_steps >= ctx.limits.no_progress_steps, {"idle_steps": ctx.idle_steps, "no_progress_steps": ctx.limits.no_progress_steps}
+    return ctx.idle_steps >= ctx.limits.no_progress_steps, {
+        "idle_steps": ctx.idle_steps,
+        "no_progress_steps": ctx.limits.no_progress_steps,
+    }
 
 
 @_guard("at least {max_steps} steps were taken")

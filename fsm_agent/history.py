@@ -80,7 +80,11 @@ def estimate_tokens(messages: Iterable[AnyMessage]) -> int:
             total += _PER_MESSAGE + estimate_text(text_of(content)) + pictures * _IMAGE_TOKENS
         if isinstance(message, AIMessage):
             for call in message.tool_calls:
-                total += 8 + estimate_text(call["name"]) + estimate_text(json.dumps(call["args"], ensure_ascii=False, default=str))
+                total += (
+                    8
+                    + estimate_text(call["name"])
+                    + estimate_text(json.dumps(call["args"], ensure_ascii=False, default=str))
+                )
     return total
 
 

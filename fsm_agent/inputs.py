@@ -15,6 +15,8 @@ from fsm_agent.history import Block, block, text_of
 __all__ = ["AgentInput", "Task", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
+"""A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
+
 _KEYS = ("task", "input", "messages")
 
 
@@ -44,10 +46,14 @@ def read_input(value: AgentInput) -> Task:
         for key in _KEYS:
             if key in value:
                 return read_input(value[key])
-        raise RunError(f"the input has none of the keys {', '.join(_KEYS)}; it has {', '.join(map(str, value)) or 'none'}")
+        raise RunError(
+            f"the input has none of the keys {', '.join(_KEYS)}; it has {', '.join(map(str, value)) or 'none'}"
+        )
     if isinstance(value, Sequence) and value:
         return _of_messages(convert_to_messages(list(value)))
-    raise RunError(f"the input is {'an empty list' if value == [] else type(value).__name__}; give the task as text, or messages that end with the user's")
+    raise RunError(
+        f"the input is {'an empty list' if value == [] else type(value).__name__}; give the task as text, or messages that end with the user's"
+    )
 
 
 def _of_text(text: str) -> Task:
@@ -61,7 +67,7 @@ def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
     if not isinstance(last, HumanMessage):
         raise RunError(f"the last message is a {type(last).__name__}; it must be the user's (HumanMessage)")
     text = text_of(last.content)
-    if not text.strip() and isinstance(last.content, str):
+    if isinstance(last.content, str) and not text.strip():
         raise RunError("the task is empty; say what the agent should do")
     earlier: list[Block] = []
     system: str | None = None

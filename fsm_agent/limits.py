@@ -25,26 +25,42 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_steps: int = Field(10, ge=1, le=100_000, description="Plan-to-decide rounds a run may take.")
-    max_tool_calls: int = Field(50, ge=0, description="Tool calls a run may execute; a batch that would pass it runs none.")
-    token_budget: int | None = Field(
-        100_000, ge=1, description="Prompt and reply tokens a run may spend, checked before each call with its prompt counted; none = no budget."
+    max_tool_calls: int = Field(
+        50, ge=0, description="Tool calls a run may execute; a batch that would pass it runs none."
     )
-    deadline: float | None = Field(None, gt=0, description="Seconds a run may last, waiting for a person not counted; none = no deadline.")
+    token_budget: int | None = Field(
+        100_000,
+        ge=1,
+        description="Prompt and reply tokens a run may spend, checked before each call with its prompt counted; none = no budget.",
+    )
+    deadline: float | None = Field(
+        None, gt=0, description="Seconds a run may last, waiting for a person not counted; none = no deadline."
+    )
     degrade_after: int = Field(2, ge=1, description="Consecutive failures after which the run degrades.")
     abort_after: int = Field(3, ge=1, description="Consecutive failures after which the run aborts.")
-    repeat_threshold: int = Field(2, ge=1, description="Times one call may be executed with the same result; the next is refused.")
+    repeat_threshold: int = Field(
+        2, ge=1, description="Times one call may be executed with the same result; the next is refused."
+    )
     no_progress_steps: int = Field(3, ge=1, description="Steps in a row that may pass without anything new learned.")
     max_retries: int = Field(1, ge=0, le=100, description="Automatic retries of one failed model call or tool call.")
     backoff: float = Field(1.0, ge=0, description="Seconds before the first retry.")
     backoff_factor: float = Field(2.0, ge=1, description="What the wait is multiplied by for each further retry.")
-    backoff_max: float = Field(30.0, ge=0, description="Longest wait in seconds; a server that asks for longer is not retried.")
-    jitter: float = Field(0.1, ge=0, le=1, description="Share of the wait that is added at random, so that runs do not retry together.")
+    backoff_max: float = Field(
+        30.0, ge=0, description="Longest wait in seconds; a server that asks for longer is not retried."
+    )
+    jitter: float = Field(
+        0.1, ge=0, le=1, description="Share of the wait that is added at random, so that runs do not retry together."
+    )
     max_nudges: int = Field(2, ge=0, description="Times a run tells the model that its reply was empty.")
     max_degradations: int = Field(3, ge=0, description="Times a run may degrade, a forced answer not counted.")
     model_timeout: float = Field(60.0, gt=0, description="Seconds one model call may take.")
     tool_timeout: float = Field(30.0, gt=0, description="Seconds one tool call may take, unless the tool has its own.")
-    approval_timeout: float | None = Field(None, gt=0, description="Seconds a person has to decide before the run expires; none = for ever.")
-    max_result_chars: int = Field(8_000, ge=1, description="Characters of a tool result that the model sees, unless the tool has its own cap.")
+    approval_timeout: float | None = Field(
+        None, gt=0, description="Seconds a person has to decide before the run expires; none = for ever."
+    )
+    max_result_chars: int = Field(
+        8_000, ge=1, description="Characters of a tool result that the model sees, unless the tool has its own cap."
+    )
     max_parallel: int = Field(8, ge=1, description="Tool calls of one batch that run at the same time.")
     on_limit: Literal["answer", "stop"] = Field(
         "answer", description='At a limit: "answer" asks once for an answer without tools, "stop" ends the run.'
@@ -100,5 +116,9 @@ def _explain(error: ValidationError) -> str:
         if item["type"] == "extra_forbidden":
             lines.append(f"limits: there is no limit {where!r}; the limits are {', '.join(Limits.model_fields)}")
         else:
-            lines.append(f"limits: {where + ': ' if where else ''}{item['msg']}, got {item['input']!r}" if where else f"limits: {item['msg']}")
+            lines.append(
+                f"limits: {where + ': ' if where else ''}{item['msg']}, got {item['input']!r}"
+                if where
+                else f"limits: {item['msg']}"
+            )
     return "; ".join(lines)

@@ -23,12 +23,17 @@ _LOCAL: Final = "local:"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model ready to be called. `openai` says that it speaks the OpenAI protocol; `cap` is its limit on reply tokens, where known."""
+    """A model ready to be called. `openai` says that it speaks the OpenAI protocol; `cap` is its limit on reply tokens, where known.
+
+    `direct`: the model has LangChain's own `invoke`, so that without callbacks it may be asked for its generation directly.
+    """
 
     model: BaseChatModel
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     openai: bool = False
     cap: int | None = None
+    streams: bool = False
+    direct: bool = False
 
 
 def resolve(model: Any, *, base_url: str | None = None) -> Any:
@@ -68,7 +73,7 @@ def _openai(name: str, base_url: str | None, api_key: str | None = None, tempera
             f"model {name!r} needs a key: set OPENAI_API_KEY, or give base_url for a server of your own, or use "
             '"local:1.5b" for a model on this machine'
         )
-    return ChatOpenAI(model=name, base_url=base_url, api_key=key, temperature=temperature)  # type: ignore[arg-type]  # it takes a str too
+    return ChatOpenAI(model=name, base_url=base_url, api_key=key, temperature=temperature)
 
 
 def prepare(model: Any, *, timeout: float) -> Prepared:
@@ -85,8 +90,17 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
         )
     openai = any(base.__name__ == "BaseChatOpenAI" for base in type(inner).__mro__)
     cap = kwargs.get("max_tokens", getattr(inner, "max_tokens", None))
+    # LangChain streams inside `invoke` for such a model, and loses the raw text of the calls; an OpenAI one can be told not to.
+    streams = not openai and bool(getattr(inner, "streaming", False))
     prepared = _single_request(inner, timeout) if openai else inner
-    return Prepared(prepared, kwargs, openai, cap if isinstance(cap, int) else None)
+    return Prepared(prepared, kwargs, openai, cap if isinstance(cap, int) else None, streams, _is_direct(inner))
+
+
+def _is_direct(model: BaseChatModel) -> bool:
+    """True when `invoke` would add nothing but callbacks: it is LangChain's own, and the model has none of its own."""
+    kind = type(model)
+    own = kind.invoke is BaseChatModel.invoke and kind.generate is BaseChatModel.generate and kind.ainvoke is BaseChatModel.ainvoke
+    return own and not model.callbacks and hasattr(model, "_generate_with_cache") and hasattr(model, "_agenerate_with_cache")
 
 
 def _single_request(model: Any, timeout: float) -> BaseChatModel:

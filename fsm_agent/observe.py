@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
 
 import structlog
 
 from fsm_agent.records import Transitioned
-from fsm_agent.redact import redact, redact_text
+from fsm_agent.redact import redact_text
 
-__all__ = ["EVENT_NAME", "Logger", "Observer", "StructlogObserver", "event_of"]
+__all__ = [
+    "EVENT_NAME",
+    "Logger",
+    "Observer",
+    "SilentLogger",
+    "StructlogObserver",
+    "event_of",
+    "json_logger",
+    "silent_logger",
+]
 
 EVENT_NAME = "fsm.transition"
+_NUMBERS = frozenset({int, float, bool})
 
 
 class Observer(Protocol):
@@ -30,7 +41,7 @@ class Logger(Protocol):
 
 def event_of(record: Transitioned) -> dict[str, Any]:
     """The keys of the log event for `record`: plain JSON-like values, secrets redacted, no prompt and no tool argument among them."""
-    guards = [{"name": one.guard, "result": one.result, **_values(one.values)} for one in record.guards]
+    guards = [{"name": one.guard, "result": one.result} | _values(one.values) for one in record.guards]
     fields: dict[str, Any] = {
         "run_id": record.run_id,
         "seq": record.seq,
@@ -56,20 +67,47 @@ def event_of(record: Transitioned) -> dict[str, Any]:
     return fields
 
 
-def _values(values: Any) -> dict[str, Any]:
-    plain = {key: value for key, value in values.items() if key not in ("name", "result")}
-    return {key: value if isinstance(value, int | float | bool) or value is None else redact(str(value)) for key, value in plain.items()}
+def _values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The compared values: numbers as they are, anything else as redacted text."""
+    return {key: value if value is None or type(value) in _NUMBERS else redact_text(str(value)) for key, value in values.items()}
+
+
+def json_logger(stream: TextIO) -> Logger:
+    """A structlog logger that writes one JSON object a line to `stream`, apart from the host's configuration."""
+    processors = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso"),
+        structlog.processors.JSONRenderer(default=str),
+    ]
+    logger: Logger = structlog.wrap_logger(structlog.WriteLogger(stream), processors=processors)
+    return logger
+
+
+class SilentLogger:
+    """A logger that logs nothing, for whoever shows the transitions in another way."""
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Do nothing."""
+
+
+def silent_logger() -> Logger:
+    """A `SilentLogger`."""
+    return SilentLogger()
 
 
 class StructlogObserver:
     """Logs every transition at `info` as `fsm.transition`. A logger that fails is ignored: a run never ends because its log did."""
 
     def __init__(self, logger: Logger | None = None) -> None:
-        self._logger: Logger = structlog.get_logger("fsm_agent") if logger is None else logger
+        self._logger: Any = structlog.get_logger("fsm_agent") if logger is None else logger
+        self._bound: Any = None
 
     def __call__(self, record: Transitioned) -> None:
-        """Log `record`."""
+        """Log `record`. The host's configuration is read anew at the start of each run."""
         try:
-            self._logger.info(EVENT_NAME, **event_of(record))
-        except Exception:
+            if self._bound is None or record.seq == 1:
+                bind = getattr(self._logger, "bind", None)
+                self._bound = self._logger if bind is None else bind()
+            self._bound.info(EVENT_NAME, **event_of(record))
+        except Exception:  # noqa: BLE001 - whatever a logger raises, the run goes on
             return

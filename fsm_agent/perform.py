@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
 from fsm_agent.effects import (
@@ -84,6 +84,8 @@ class Performer:
             said = self._approve(call)
             if inspect.isawaitable(said):
                 raise TypeError("approve is async: use ainvoke or astream, or give a plain function")
+            # Whoever was asked may have cancelled the run instead of answering.
+            job.check()
             decisions[call.id] = _decision(said)
         return Answered(decisions=decisions, waited=job.clock.monotonic() - begun, at=job.now())
 
@@ -94,11 +96,14 @@ class Performer:
         decisions: dict[str, Decision] = {}
         for call in effect.calls:
             decisions[call.id] = await self._asay(self._approve, call)
+            job.check()
         return Answered(decisions=decisions, waited=job.clock.monotonic() - begun, at=job.now())
 
     async def _asay(self, approve: Approver, call: Call) -> Decision:
         """A person may take long: a plain function is asked on a thread, so that the event loop stays free."""
-        said: Any = await approve(call) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(call))  # type: ignore[misc]  # iscoroutinefunction does not narrow
+        said: Any = (
+            await approve(call) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(call))
+        )
         return _decision(await said if inspect.isawaitable(said) else said)
 
 
@@ -111,6 +116,6 @@ def _decision(said: Any) -> Decision:
         return Approve() if said else Deny()
     if isinstance(said, Decision):
         return said
-    raise TypeError(f"approve returned {type(said).__name__}; return True, False, Approve(), Edit(args) or Deny(reason)")
-
-
+    raise TypeError(
+        f"approve returned {type(said).__name__}; return True, False, Approve(), Edit(args) or Deny(reason)"
+    )

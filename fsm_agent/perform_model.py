@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.globals import get_debug
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableBinding
 
@@ -19,6 +19,7 @@ from fsm_agent.tools.registry import Registry
 
 __all__ = ["ModelPerformer"]
 
+_TOKEN_HANDLERS: Final = frozenset({"_AstreamEventsCallbackHandler", "LogStreamCallbackHandler"})
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
@@ -44,7 +45,7 @@ class ModelPerformer:
 
         def work(emit: Emit) -> Replied:
             if not streaming:
-                return self._read(model.invoke(list(effect.messages), job.config, **kwargs, **self._whole()), effect, job)
+                return self._read(self._generated(model, effect, job, kwargs), effect, job)
             reader = ChunkReader()
             for chunk in model.stream(list(effect.messages), job.config, **kwargs):
                 text = reader.add(chunk)
@@ -66,9 +67,8 @@ class ModelPerformer:
         begun = job.clock.monotonic()
         try:
             async for item in self._arequest(effect, job, begun):
-                if isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout:
-                    item = _timed_out(effect, job)
-                yield item
+                late = isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout
+                yield _timed_out(effect, job) if late else item
         except TimedOut:
             yield _timed_out(effect, job)
         except (CancelRequested, FsmAgentError):
@@ -78,12 +78,12 @@ class ModelPerformer:
 
     async def _arequest(self, effect: CallModel, job: Job, begun: float) -> AsyncIterator[str | Replied]:
         model, kwargs = self._target(effect)
-        messages = list(effect.messages)
         if not self._streams(job):
-            yield self._read(await _within(model.ainvoke(messages, job.config, **kwargs, **self._whole()), effect.timeout), effect, job)
+            message = await _within(self._agenerated(model, effect, job, kwargs), effect.timeout)
+            yield self._read(message, effect, job)
             return
         reader = ChunkReader()
-        stream = model.astream(messages, job.config, **kwargs)
+        stream = model.astream(list(effect.messages), job.config, **kwargs)
         try:
             while True:
                 left = max(effect.timeout - (job.clock.monotonic() - begun), 0.001)
@@ -99,15 +99,40 @@ class ModelPerformer:
                 await close()
         yield self._finished(reader, effect, job)
 
+    def _generated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
+        """The reply. Without callbacks, what `invoke` does around the generation has no effect, and is left out."""
+        messages = list(effect.messages)
+        if self._direct(model, messages, job):
+            return model._generate_with_cache(messages, **kwargs, **self._whole()).generations[0].message
+        return model.invoke(messages, job.config, **kwargs, **self._whole())
+
+    async def _agenerated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
+        messages = list(effect.messages)
+        if self._direct(model, messages, job):
+            return (await model._agenerate_with_cache(messages, **kwargs, **self._whole())).generations[0].message
+        return await model.ainvoke(messages, job.config, **kwargs, **self._whole())
+
+    def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
+        """Content blocks are left to `invoke`, which brings them into the provider's form."""
+        mine = self._prepared.direct and model is self._prepared.model
+        return mine and not job.traced and not get_debug() and all(type(one.content) is str for one in messages)
+
     def _read(self, message: Any, effect: CallModel, job: Job) -> Replied:
         return read_message(message, estimate=effect.estimate, cap=self._prepared.cap, at=job.now())
 
     def _finished(self, reader: ChunkReader, effect: CallModel, job: Job) -> Replied:
-        return reader.replied(estimate=effect.estimate, cap=self._prepared.cap, at=job.now(), must_finish=self._prepared.openai)
+        return reader.replied(
+            estimate=effect.estimate, cap=self._prepared.cap, at=job.now(), must_finish=self._prepared.openai
+        )
 
     def _failed(self, error: Exception, effect: CallModel, job: Job) -> Replied | ModelFailed:
         outcome = failed(error, at=job.now(), wall=job.clock.time(), estimate=effect.estimate)
-        refused = isinstance(outcome, ModelFailed) and outcome.status in (400, 422) and effect.response_format is not None and self._constrain
+        refused = (
+            isinstance(outcome, ModelFailed)
+            and outcome.status in (400, 422)
+            and effect.response_format is not None
+            and self._constrain
+        )
         if refused and isinstance(outcome, ModelFailed) and any(word in outcome.message for word in _FORMAT_WORDS):
             # The server cannot constrain its replies: ask again without, as a visible retry, and remember it.
             self._constrain = False
@@ -122,12 +147,8 @@ class ModelPerformer:
         return outcome
 
     def _streams(self, job: Job) -> bool:
-        """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens.
-
-        LangChain would stream inside `invoke` in the last two cases, and lose the raw text of the calls.
-        """
-        always = bool(getattr(self._prepared.model, "streaming", False)) and not self._prepared.openai
-        return job.streaming or always or (job.traced and _wants_tokens(job))
+        """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens."""
+        return job.streaming or self._prepared.streams or (job.traced and _wants_tokens(job))
 
     def _whole(self) -> dict[str, Any]:
         """What makes `invoke` of an OpenAI model not stream, whatever the model's own switch says."""
@@ -139,7 +160,10 @@ class ModelPerformer:
         if effect.response_format is not None and self._constrain:
             given = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
             # In the body, not as an argument: given `response_format`, the client parses the reply itself and raises on a cut one.
-            return prepared.model, {**prepared.kwargs, "extra_body": {**given, "response_format": dict(effect.response_format)}}
+            return prepared.model, {
+                **prepared.kwargs,
+                "extra_body": {**given, "response_format": dict(effect.response_format)},
+            }
         if not self._native or not effect.tools:
             return prepared.model, dict(prepared.kwargs)
         key = (self._tools.version, effect.tools)
@@ -153,7 +177,7 @@ class ModelPerformer:
             bound = self._prepared.model.bind_tools(schemas)
         except NotImplementedError as error:
             raise DefinitionError(
-                f"{type(self._prepared.model).__name__} cannot call tools natively; use dialect=\"json_action\" (or \"react\")"
+                f'{type(self._prepared.model).__name__} cannot call tools natively; use dialect="json_action" (or "react")'
             ) from error
         if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
             return bound.bound, bound.kwargs
@@ -163,19 +187,23 @@ class ModelPerformer:
 def _schema(tools: Registry, name: str) -> dict[str, Any]:
     tool = tools.resolve(name)
     assert tool is not None, "only registered tools are offered"
-    return {"type": "function", "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()},
+    }
 
 
 def _wants_tokens(job: Job) -> bool:
     callbacks = job.config.get("callbacks")
-    handlers = getattr(callbacks, "handlers", callbacks) or ()
-    return any(type(one).__name__ in ("_AstreamEventsCallbackHandler", "LogStreamCallbackHandler") for one in handlers if isinstance(one, BaseCallbackHandler))
+    handlers = getattr(callbacks, "handlers", ())
+    return any(type(one).__name__ in _TOKEN_HANDLERS for one in handlers)
 
 
 async def _within(work: Any, timeout: float) -> Any:
     """Await `work` for at most `timeout` seconds, else raise `TimedOut`; a time-out of its own passes through."""
+    scope = asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout) as scope:
+        async with scope:
             return await work
     except TimeoutError:
         if scope.expired():
@@ -184,4 +212,6 @@ async def _within(work: Any, timeout: float) -> Any:
 
 
 def _timed_out(effect: CallModel, job: Job) -> ModelFailed:
-    return ModelFailed(error="TimeoutError", message=f"no reply within {effect.timeout:g} seconds", retryable=True, at=job.now())
+    return ModelFailed(
+        error="TimeoutError", message=f"no reply within {effect.timeout:g} seconds", retryable=True, at=job.now()
+    )

@@ -21,7 +21,17 @@ from fsm_agent.tracing import ToolTrace
 
 __all__ = ["ToolPerformer"]
 
-_BUGS: Final = (TypeError, AttributeError, NameError, AssertionError, NotImplementedError, ImportError, SyntaxError, RecursionError, ToolRefusal)
+_BUGS: Final = (
+    TypeError,
+    AttributeError,
+    NameError,
+    AssertionError,
+    NotImplementedError,
+    ImportError,
+    SyntaxError,
+    RecursionError,
+    ToolRefusal,
+)
 _ERROR_CHARS: Final = 500
 
 
@@ -102,8 +112,9 @@ class ToolPerformer:
             return _gone(call, job)
         begun = job.clock.monotonic()
         timeout = self._timeout(tool, effect)
+        scope = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout) as scope:
+            async with scope:
                 value = await _arun(tool, call, job)
         except Exception as error:
             if isinstance(error, TimeoutError) and scope.expired():
@@ -170,7 +181,9 @@ class ToolPerformer:
 def _gone(call: Call, job: Job) -> Result:
     """The tool was unregistered between VALIDATE and now."""
     text = texts_for(job.language).tool_error.format(tool=call.tool, error="unregistered")
-    return Result(call_id=call.id, tool=call.tool, ok=False, text=text, digest=digest(text), error="unregistered", executed=False)
+    return Result(
+        call_id=call.id, tool=call.tool, ok=False, text=text, digest=digest(text), error="unregistered", executed=False
+    )
 
 
 def _arguments(tool: Tool, call: Call) -> dict[str, Any]:
@@ -236,4 +249,3 @@ async def _arun(tool: Tool, call: Call, job: Job) -> Any:
 
 async def _awaited(value: Awaitable[Any]) -> Any:
     return await value
-

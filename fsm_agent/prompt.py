@@ -52,6 +52,10 @@ def _overhead(ctx: Context, purpose: Purpose) -> int:
         system = ctx.texts.system if ctx.setup.system is None else ctx.setup.system
         prompt = Prompt(system=system, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task)
         written = sum(estimate_text(str(message.content)) for message in ctx.setup.dialect.compose(prompt))
-        bound = sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools) if ctx.setup.dialect.native_tools else 0
+        bound = (
+            sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools)
+            if ctx.setup.dialect.native_tools
+            else 0
+        )
         found = ctx.setup.memo[key] = written + bound
     return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from fsm_agent.context import Context, Seen
 from fsm_agent.effects import Call, Result
 
-__all__ = ["is_repeated", "learn", "times_seen"]
+__all__ = ["is_repeated", "learned_from", "times_seen"]
 
 _PERIODS: Final = (2, 3)
 _WINDOW: Final = 12
@@ -38,13 +38,17 @@ def is_repeated(ctx: Context, signature: str) -> bool:
     return False
 
 
-def learn(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> Context:
-    """Count these executed calls: per signature, in the window for cycles, and as something learned when the tool gave a result not seen before."""
+def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str, Any]:
+    """The changes that these executed calls bring: counts per signature, the window for cycles, and what was learned.
+
+    Something is learned when a tool gave a result that it had not given before.
+    """
     seen, recent, learned = dict(ctx.seen), list(ctx.recent), set(ctx.learned)
     for call, result in pairs:
         known = ctx.seen.get(call.signature)
-        seen[call.signature] = Seen(result.digest, known.count + 1 if known is not None and known.digest == result.digest else 1)
+        same = known is not None and known.digest == result.digest
+        seen[call.signature] = Seen(result.digest, known.count + 1 if known is not None and same else 1)
         recent.append((call.signature, result.digest))
         if result.ok:
             learned.add((result.tool, result.digest))
-    return ctx.change(seen=seen, recent=tuple(recent[-_WINDOW:]), learned=frozenset(learned))
+    return {"seen": seen, "recent": tuple(recent[-_WINDOW:]), "learned": frozenset(learned)}

@@ -25,15 +25,23 @@ __all__ = ["ChunkReader", "failed", "read_message", "retry_after"]
 _CUT: Final = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "content_filter"})
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
 _RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
-_HOPELESS_CODES: Final = frozenset({"insufficient_quota", "context_length_exceeded", "content_filter", "model_not_found", "invalid_api_key"})
+_HOPELESS_CODES: Final = frozenset(
+    {"insufficient_quota", "context_length_exceeded", "content_filter", "model_not_found", "invalid_api_key"}
+)
 _ERROR_CHARS: Final = 500
 
 
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
     """A whole reply. `estimate` is the prompt in tokens, `cap` the model's own limit on reply tokens where it is known."""
     metadata: Mapping[str, Any] = message.response_metadata or {}
-    calls = [RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args")) for one in getattr(message, "tool_calls", ())]
-    calls += [RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args")) for one in getattr(message, "invalid_tool_calls", ())]
+    calls = [
+        RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args"))
+        for one in getattr(message, "tool_calls", ())
+    ]
+    calls += [
+        RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args"))
+        for one in getattr(message, "invalid_tool_calls", ())
+    ]
     return _replied(
         text=text_of(message.content),
         calls=tuple(calls),
@@ -85,7 +93,11 @@ class ChunkReader:
 
     def _slot(self, index: object, call_id: str, name: str) -> list[Any]:
         known = self.open.get(index)
-        starts = known is None or bool(name and call_id and known[0] and call_id != known[0]) or (index is None and bool(name))
+        starts = (
+            known is None
+            or bool(name and call_id and known[0] and call_id != known[0])
+            or (index is None and bool(name))
+        )
         if known is None or starts:
             known = self.open[index] = ["", "", []]
             self.calls.append(known)
@@ -109,9 +121,19 @@ class ChunkReader:
 
 
 def _replied(
-    *, text: str, calls: tuple[RawCall, ...], usage: object, finish: str, refusal: str, estimate: int, cap: int | None, at: float
+    *,
+    text: str,
+    calls: tuple[RawCall, ...],
+    usage: object,
+    finish: str,
+    refusal: str,
+    estimate: int,
+    cap: int | None,
+    at: float,
 ) -> Replied:
-    written = estimate_text(text) + sum(estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls)
+    written = estimate_text(text) + sum(
+        estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls
+    )
     counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
     capped = cap is not None and counted.output >= cap
     return Replied(
@@ -147,14 +169,21 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
     """
     if isinstance(error, ValidationError):
         usage, _ = read_usage(None, prompt_estimate=estimate, reply_estimate=0)
-        where = ", ".join(".".join(str(part) for part in item["loc"]) for item in error.errors(include_url=False, include_input=False)[:3])
-        return Replied(text="", unreadable=f"the reply does not have the form of a message ({where})", usage=usage, at=at)
+        where = ", ".join(
+            ".".join(str(part) for part in item["loc"])
+            for item in error.errors(include_url=False, include_input=False)[:3]
+        )
+        return Replied(
+            text="", unreadable=f"the reply does not have the form of a message ({where})", usage=usage, at=at
+        )
     completion = getattr(error, "completion", None)
     if completion is not None and type(error).__name__ == "LengthFinishReasonError":
         return _cut_completion(completion, estimate=estimate, at=at)
     status = _status(error)
     if status is not None:
-        retryable = (status in _RETRYABLE_STATUS or status >= 500) and getattr(error, "code", None) not in _HOPELESS_CODES
+        retryable = (status in _RETRYABLE_STATUS or status >= 500) and getattr(
+            error, "code", None
+        ) not in _HOPELESS_CODES
     else:
         # No status: the connection broke, or the answer was no message. One more try may help, and the retries are bounded.
         retryable = True
@@ -173,7 +202,10 @@ def _cut_completion(completion: Any, *, estimate: int, at: float) -> Replied:
     choices = getattr(completion, "choices", None) or ()
     text = str(getattr(getattr(choices[0], "message", None), "content", None) or "") if choices else ""
     reported = getattr(completion, "usage", None)
-    usage = {"input_tokens": getattr(reported, "prompt_tokens", None), "output_tokens": getattr(reported, "completion_tokens", None)}
+    usage = {
+        "input_tokens": getattr(reported, "prompt_tokens", None),
+        "output_tokens": getattr(reported, "completion_tokens", None),
+    }
     return _replied(text=text, calls=(), usage=usage, finish="length", refusal="", estimate=estimate, cap=None, at=at)
 
 
@@ -229,5 +261,3 @@ def _seconds(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
-
-

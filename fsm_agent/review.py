@@ -16,7 +16,9 @@ __all__ = ["decisions_for"]
 _KINDS: Final = "Approve(), Edit(args) or Deny(reason)"
 
 
-def decisions_for(request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry) -> dict[str, Decision]:
+def decisions_for(
+    request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry
+) -> dict[str, Decision]:
     """One decision for each call that `request` asks about: a single one is for all of them, a mapping is by call id.
 
     Raises `fsm_agent.errors.RunError` for a call that is not asked about or left out, and for edited arguments that do not fit the tool.
@@ -24,16 +26,26 @@ def decisions_for(request: AskHuman, decision: Decision | Mapping[str, Decision]
     calls = {call.id: call for call in request.calls}
     if isinstance(decision, Decision):
         if isinstance(decision, Edit) and len(calls) > 1:
-            raise RunError(f"{len(calls)} calls wait; say which one is edited: decision={{call_id: {_KINDS}}}, ids: {', '.join(calls)}")
+            raise RunError(
+                f"{len(calls)} calls wait; say which one is edited: decision={{call_id: {_KINDS}}}, ids: {', '.join(calls)}"
+            )
         given: Mapping[str, Decision] = dict.fromkeys(calls, decision)
     elif isinstance(decision, Mapping):
         given = decision
     else:
-        raise RunError(f"decision is a {type(decision).__name__}; give {_KINDS}, or a mapping of call id to one of them")
+        raise RunError(
+            f"decision is a {type(decision).__name__}; give {_KINDS}, or a mapping of call id to one of them"
+        )
     unknown, missing = given.keys() - calls.keys(), calls.keys() - given.keys()
     if unknown or missing:
-        wrong = f"nobody asked about {', '.join(sorted(unknown))}" if unknown else f"no decision about {', '.join(sorted(missing))}"
-        raise RunError(f"{wrong}; the calls that wait are {', '.join(f'{call.id} ({call.tool})' for call in calls.values())}")
+        wrong = (
+            f"nobody asked about {', '.join(sorted(unknown))}"
+            if unknown
+            else f"no decision about {', '.join(sorted(missing))}"
+        )
+        raise RunError(
+            f"{wrong}; the calls that wait are {', '.join(f'{call.id} ({call.tool})' for call in calls.values())}"
+        )
     for call_id, one in given.items():
         if not isinstance(one, Decision):
             raise RunError(f"the decision about {call_id} is a {type(one).__name__}; give {_KINDS}")

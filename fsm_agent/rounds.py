@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
-from fsm_agent.history import Block, block
+from fsm_agent.history import block
 
 __all__ = ["close_round", "merge_results", "runnable"]
 
@@ -30,21 +30,20 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     """
     if ctx.reply is None or not (ctx.calls or ctx.results):
         return ctx
+    asked = ctx.asked or ctx.calls
     have = {result.call_id: result for result in ctx.results}
-    results = []
-    for call in _all_calls(ctx):
-        known = have.get(call.id)
-        results.append(known if known is not None else not_executed(call, unanswered or ctx.texts.interrupted))
-    kept = ctx.setup.dialect.keep_round(ctx.reply, _all_calls(ctx), results, ctx.texts)
-    return ctx.change(round=block("round", *kept, turn=ctx.turn), results=tuple(results))
-
-
-def _all_calls(ctx: Context) -> tuple[Call, ...]:
-    return ctx.asked or ctx.calls
+    results = [have.get(call.id) or not_executed(call, unanswered or ctx.texts.interrupted) for call in asked]
+    kept = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
+    return ctx.change(round=block("round", *kept, turn=ctx.turn), results=tuple(results), fresh=())
 
 
 def not_executed(call: Call, text: str) -> Result:
     """The result of a call that did not run: its refusal, else `text`."""
-    return Result(call_id=call.id, tool=call.tool, ok=False, text=call.refusal or text, error=call.refusal_kind or "interrupted", executed=False)
-
-
+    return Result(
+        call_id=call.id,
+        tool=call.tool,
+        ok=False,
+        text=call.refusal or text,
+        error=call.refusal_kind or "interrupted",
+        executed=False,
+    )

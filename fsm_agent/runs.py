@@ -42,7 +42,9 @@ class Run:
         self.state, self.ctx = fired.row.target, fired.ctx
         now = self.job.now()
         ctx = fired.ctx
-        failed = step.event in (Event.MODEL_FAILED, Event.BROKE) or (step.event is Event.OBSERVED and ctx.failure is not None)
+        failed = step.event in (Event.MODEL_FAILED, Event.BROKE) or (
+            step.event is Event.OBSERVED and ctx.failure is not None
+        )
         record = Transitioned(
             run_id=ctx.run_id,
             seq=ctx.seq,
@@ -153,8 +155,8 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             else:
                 record = run.advance(behaviour.resolve(run.ctx, outcome))
         except Exception as error:
-            record = run.stop(Broke(error=type(error).__name__, message=redact_text(str(error))[:_ERROR_CHARS], at=run.job.now()))
+            record = run.stop(
+                Broke(error=type(error).__name__, message=redact_text(str(error))[:_ERROR_CHARS], at=run.job.now())
+            )
         if record is not None:
             yield record
-
-

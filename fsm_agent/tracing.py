@@ -64,7 +64,9 @@ class Trace:
         manager = get_callback_manager_for_config(config)
         if not manager.handlers:
             return cls(patch_config(config, callbacks=None), traced=False)
-        run = manager.on_chain_start(None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name)
+        run = manager.on_chain_start(
+            None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
+        )
         return cls(patch_config(config, callbacks=run.get_child()), True, run=run)
 
     @classmethod
@@ -73,7 +75,9 @@ class Trace:
         manager = get_async_callback_manager_for_config(config)
         if not manager.handlers:
             return cls(patch_config(config, callbacks=None), traced=False)
-        run = await manager.on_chain_start(None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name)
+        run = await manager.on_chain_start(
+            None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
+        )
         return cls(patch_config(config, callbacks=run.get_child()), True, arun=run)
 
     def end(self, result: RunResult) -> None:
@@ -99,4 +103,9 @@ class Trace:
 
 def _output(result: RunResult) -> dict[str, Any]:
     """What a tracer shows of a result: how it ended, without the records that the tracer has anyway."""
-    return {"output": result.answer, "status": result.status.value, "reason": result.reason and result.reason.value, "detail": result.detail}
+    return {
+        "output": result.answer,
+        "status": result.status.value,
+        "reason": result.reason and result.reason.value,
+        "detail": result.detail,
+    }

@@ -33,7 +33,9 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     fresh = tuple(_named(ctx, result) for result in outcome.results)
     executed = sum(result.executed for result in fresh)
     results = merge_results(ctx.results, fresh)
-    return Step(Event.EXECUTED, ctx.change(at=outcome.at, results=results, fresh=fresh, tool_calls=ctx.tool_calls + executed))
+    return Step(
+        Event.EXECUTED, ctx.change(at=outcome.at, results=results, fresh=fresh, tool_calls=ctx.tool_calls + executed)
+    )
 
 
 def _named(ctx: Context, result: Result) -> Result:
@@ -41,4 +43,7 @@ def _named(ctx: Context, result: Result) -> Result:
     failed = next((one for one in ctx.results if one.call_id == result.call_id and one.tool != result.tool), None)
     if failed is None or not result.ok:
         return result
-    return replace(result, text=ctx.texts.fallback.format(failed=failed.tool, error=failed.text, tool=result.tool, text=result.text))
+    return replace(
+        result,
+        text=ctx.texts.fallback.format(failed=failed.tool, error=failed.text, tool=result.tool, text=result.text),
+    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Outcome, Result
 from fsm_agent.history import block
-from fsm_agent.repeats import learn, times_seen
+from fsm_agent.repeats import learned_from, times_seen
 from fsm_agent.rounds import close_round, not_executed
 from fsm_agent.states.base import Step
 
@@ -27,9 +27,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if ctx.note:
         return Step(Event.OBSERVED, _observed_note(ctx))
     executed = _executed(ctx)
-    counted = _progress(ctx, executed)
-    counted = _warned(counted, executed)
-    return Step(Event.OBSERVED, close_round(_failures(counted)).change(fresh=()))
+    counted = ctx.change(**_progress(ctx, executed), **_failures(ctx))
+    return Step(Event.OBSERVED, close_round(_warned(counted, executed)))
 
 
 def _observed_note(ctx: Context) -> Context:
@@ -48,13 +47,13 @@ def _executed(ctx: Context) -> list[tuple[Call, Result]]:
     return [(calls[result.call_id], result) for result in ctx.fresh if result.executed and result.call_id in calls]
 
 
-def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> Context:
+def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> dict[str, Any]:
     """A step is idle when no call gave a result that its tool had not given before; a tool that may be repeated does not count."""
     news = any(result.ok and (result.tool, result.digest) not in ctx.learned for _, result in executed)
     only_polled = bool(executed) and all(_may_repeat(ctx, result.tool) and result.ok for _, result in executed)
     idle = 0 if news else ctx.idle_steps + (0 if only_polled or ctx.attempt > 1 else 1)
     done = tuple(Done(call, result) for call, result in executed if result.ok)
-    return learn(ctx, executed).change(idle_steps=idle, done=ctx.done + done)
+    return {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done}
 
 
 def _may_repeat(ctx: Context, name: str) -> bool:
@@ -75,7 +74,7 @@ def _warned(ctx: Context, executed: list[tuple[Call, Result]]) -> Context:
     return ctx.change(results=tuple(warned.get(result.call_id, result) for result in ctx.results))
 
 
-def _failures(ctx: Context) -> Context:
+def _failures(ctx: Context) -> dict[str, Any]:
     """One success ends a row of failures; a batch counts as one failure when none of its calls succeeded. Refusals by people do not count."""
     refused = [not_executed(call, "") for call in ctx.calls if call.refusal]
     newest = [*ctx.fresh, *refused]
@@ -84,10 +83,10 @@ def _failures(ctx: Context) -> Context:
     failure = None if failed is None else _failure(failed)
     if any(result.ok for result in newest):
         # A failed call beside a successful one is still worth its retry, but does not count as consecutive.
-        return ctx.change(failures=0, successes=ctx.successes + 1, failure=failure)
+        return {"failures": 0, "successes": ctx.successes + 1, "failure": failure}
     if failure is None:
-        return ctx
-    return ctx.change(failures=ctx.failures + 1, successes=0, failure=failure)
+        return {}
+    return {"failures": ctx.failures + 1, "successes": 0, "failure": failure}
 
 
 def _failure(result: Result) -> Failure:

@@ -40,8 +40,12 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if outcome is None:
         return Step(Event.WITHHELD, ctx)
     if isinstance(outcome, ModelFailed):
-        failure = Failure("model", "model", f"{outcome.error}: {outcome.message}", outcome.retryable, outcome.retry_after)
-        return Step(Event.MODEL_FAILED, _counted(ctx, outcome).change(failures=ctx.failures + 1, successes=0, failure=failure))
+        failure = Failure(
+            "model", "model", f"{outcome.error}: {outcome.message}", outcome.retryable, outcome.retry_after
+        )
+        return Step(
+            Event.MODEL_FAILED, _counted(ctx, outcome).change(failures=ctx.failures + 1, successes=0, failure=failure)
+        )
     if not isinstance(outcome, Replied):
         raise unexpected("PLAN", outcome)
     counted = _counted(ctx, outcome).change(
@@ -73,7 +77,11 @@ def _counted(ctx: Context, outcome: Replied | ModelFailed) -> Context:
     attempt = _attempt(ctx)
     new_step = attempt == 1 and not ctx.forced
     return ctx.change(
-        at=outcome.at, usage=ctx.usage + outcome.usage, model_calls=ctx.model_calls + 1, step=ctx.step + new_step, attempt=attempt
+        at=outcome.at,
+        usage=ctx.usage + outcome.usage,
+        model_calls=ctx.model_calls + 1,
+        step=ctx.step + new_step,
+        attempt=attempt,
     )
 
 

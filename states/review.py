@@ -17,7 +17,10 @@ EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.EXP
 
 def enter(ctx: Context) -> AskHuman:
     """The calls that wait for a person, exactly as they would run."""
-    return AskHuman(calls=tuple(call for call in runnable(ctx) if call.needs_approval and not call.approved), expires_in=ctx.limits.approval_timeout)
+    return AskHuman(
+        calls=tuple(call for call in runnable(ctx) if call.needs_approval and not call.approved),
+        expires_in=ctx.limits.approval_timeout,
+    )
 
 
 def resolve(ctx: Context, outcome: Outcome | None) -> Step:
@@ -31,7 +34,9 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         raise unexpected("REVIEW", outcome)
     calls = tuple(_decided(ctx, call, outcome.decisions) for call in ctx.calls)
     denied = {call.signature for call in calls if call.refusal_kind == "denied"}
-    pending = tuple(_edited(call, outcome.decisions) for call in calls if isinstance(outcome.decisions.get(call.id), Edit))
+    pending = tuple(
+        _edited(call, outcome.decisions) for call in calls if isinstance(outcome.decisions.get(call.id), Edit)
+    )
     stop = any(isinstance(decision, Deny) and decision.stop for decision in outcome.decisions.values())
     after = ctx.change(
         at=outcome.at,

@@ -47,18 +47,21 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             note = texts.malformed.format(detail=detail, fix=texts.not_a_tool_call)
             return Step(Event.REJECTED, ctx.change(note=note, note_kind="malformed"))
         case Calls(calls=requested, repairs=repairs):
-            return _from_reply(ctx.change(repairs=(*ctx.repairs, *repairs)), requested)
+            return _from_reply(ctx.change(repairs=(*ctx.repairs, *repairs)) if repairs else ctx, requested)
 
 
 def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:
     if ctx.forced:
-        return Step(Event.REJECTED, ctx.change(note=ctx.texts.answer_now.format(because=""), note_kind="call_when_forced"))
+        return Step(
+            Event.REJECTED, ctx.change(note=ctx.texts.answer_now.format(because=""), note_kind="call_when_forced")
+        )
     ids = _fresh_ids(ctx, requested)
     calls: list[Call] = []
     for call_id, one in zip(ids, requested, strict=True):
-        calls.append(_within_batch(ctx, _checked(ctx, call_id, one), calls))
+        call = _checked(ctx, call_id, one)
+        calls.append(_within_batch(ctx, call, calls) if calls else call)
     batch = tuple(calls)
-    repairs = tuple(repair for call in batch for repair in call.repairs)
+    repairs = [repair for call in batch for repair in call.repairs]
     after = ctx.change(asked=batch, calls=batch, call_ids=ctx.call_ids.union(ids), repairs=(*ctx.repairs, *repairs))
     return Step(_verdict(batch), after)
 
@@ -80,7 +83,9 @@ def _verdict(calls: Sequence[Call]) -> Event:
 
 def _check_pending(ctx: Context, pending: Pending) -> Call:
     arguments = parse_arguments(pending.call.arguments)
-    requested = Requested(pending.answers, pending.call.name, arguments if isinstance(arguments, Malformed) else arguments.value)
+    requested = Requested(
+        pending.answers, pending.call.name, arguments if isinstance(arguments, Malformed) else arguments.value
+    )
     call = _checked(ctx, pending.answers, requested, hidden=bool(pending.instead_of))
     return replace(call, approved=True) if pending.approved else call
 
@@ -91,20 +96,36 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
     names = tools.names()
     name = requested.name if hidden else resolve_name(requested.name, names)
     tool = None if name is None else tools.resolve(name)
-    shown = sanitise_name(requested.name)
     if tool is None:
-        return Call(id=call_id, name=shown, tool=shown, refusal=unknown_tool(requested.name, names, ctx.language), refusal_kind="unknown_tool")
+        shown = sanitise_name(requested.name)
+        return Call(
+            id=call_id,
+            name=shown,
+            tool=shown,
+            refusal=unknown_tool(requested.name, names, ctx.language),
+            refusal_kind="unknown_tool",
+        )
     repairs = (*requested.repairs, *(() if tool.name == requested.name else ("name_prefix",)))
     if isinstance(requested.arguments, Malformed):
         kind = "truncated" if requested.arguments.kind == "truncated" else "malformed"
         texts = ctx.texts
-        text = texts.truncated if kind == "truncated" else texts.malformed.format(detail=requested.arguments.detail, fix=texts.not_a_tool_call)
+        text = (
+            texts.truncated
+            if kind == "truncated"
+            else texts.malformed.format(detail=requested.arguments.detail, fix=texts.not_a_tool_call)
+        )
         return Call(id=call_id, name=tool.name, tool=tool.name, refusal=text, refusal_kind=kind, repairs=repairs)
     valid = tool.validate(requested.arguments)
     if isinstance(valid, Invalid):
         text = render(valid.problems, tool, ctx.language)
         return Call(
-            id=call_id, name=tool.name, tool=tool.name, arguments=dict(requested.arguments), refusal=text, refusal_kind="invalid", repairs=repairs
+            id=call_id,
+            name=tool.name,
+            tool=tool.name,
+            arguments=dict(requested.arguments),
+            refusal=text,
+            refusal_kind="invalid",
+            repairs=repairs,
         )
     return _judged(ctx, tool, call_id, valid.arguments, (*repairs, *valid.coercions))
 
@@ -140,7 +161,9 @@ def _within_batch(ctx: Context, call: Call, earlier: Sequence[Call]) -> Call:
         return call
     if not any(other.signature == call.signature and not other.refusal for other in earlier):
         return call
-    return replace(call, refusal=ctx.texts.twice_in_reply.format(tool=call.tool), refusal_kind="duplicate", needs_approval=False)
+    return replace(
+        call, refusal=ctx.texts.twice_in_reply.format(tool=call.tool), refusal_kind="duplicate", needs_approval=False
+    )
 
 
 def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
@@ -162,4 +185,6 @@ def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
 
 
 def _mint(seed: str) -> str:
-    return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in hashlib.blake2b(seed.encode(), digest_size=9).digest())
+    return "".join(
+        _ID_LETTERS[byte % len(_ID_LETTERS)] for byte in hashlib.blake2b(seed.encode(), digest_size=9).digest()
+    )
