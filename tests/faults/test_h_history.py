@@ -468,6 +468,7 @@ def test_h09_null_content_beside_a_call_is_replayed_as_a_call(way: str) -> None:
     asked = s.requests[1].messages[2]
     assert (result.answer, asked["role"]) == ("3", "assistant")
     assert asked["tool_calls"][0]["function"]["name"] == "add"
+    assert asked["content"] == "", "null is refused by one server, and by another the message is dropped"
     assert [message["role"] for message in s.requests[1].messages] == ["system", "user", "assistant", "tool"]
 
 
