@@ -17,10 +17,10 @@ from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Answered, Broke, Cancelled, Decision, Effect, Expired, Outcome
 from fsm_agent.errors import FsmAgentError, UnknownRun
 from fsm_agent.history import block
-from fsm_agent.inputs import AgentInput, read_input
+from fsm_agent.inputs import AgentInput, call_ids, earlier_blocks, read_input
 from fsm_agent.jobs import Job
 from fsm_agent.ladder import Rung
-from fsm_agent.language import Language, detect_language
+from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Conversations, InMemoryConversations, Memory, Window
@@ -170,7 +170,8 @@ class Agent(Runnable[AgentInput, RunResult]):
         run_id = str(config.get("run_id") or configurable.get("run_id") or uuid.uuid4())
         thread_id = configurable.get("thread_id")
         language = self._language or detect_language(task.text)
-        earlier = task.earlier if thread_id is None else self._store.open(str(thread_id), run_id) or task.earlier
+        brought = earlier_blocks(task, self._setup.dialect, texts_for(language))
+        earlier = brought if thread_id is None else self._store.open(str(thread_id), run_id) or brought
         turn = earlier[-1].turn + 1 if earlier else 0
         ctx = Context(
             setup=self._setup,
@@ -179,7 +180,9 @@ class Agent(Runnable[AgentInput, RunResult]):
             language=language,
             thread_id=None if thread_id is None else str(thread_id),
             turn=turn,
+            system=task.system,
             history=(*earlier, block("task", task.message, turn=turn)),
+            call_ids=call_ids(earlier),
         )
         job = Job(
             run_id=run_id, clock=self._clock, started=self._clock.monotonic(), language=language, streaming=streaming
@@ -289,7 +292,7 @@ class Agent(Runnable[AgentInput, RunResult]):
         ctx = run.ctx
         if ctx.thread_id is None or run.state not in TERMINAL:
             return
-        keep = ctx.answer is not None or ctx.tool_calls > 0
+        keep = ctx.answer is not None or ctx.tool_calls > 0 or run.stopped_while_executing
         self._store.close(ctx.thread_id, ctx.run_id, run.closed_history() if keep else None)
 
     def _claim(self, run_id: str, decision: Decision | Mapping[str, Decision]) -> tuple[Run, Outcome]:

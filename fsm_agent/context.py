@@ -91,6 +91,7 @@ class Context:
     task: str
     language: Language
     thread_id: str | None = None
+    system: str | None = None
     turn: int = 0
 
     history: tuple[Block, ...] = ()
@@ -154,6 +155,12 @@ class Context:
     def texts(self) -> Texts:
         """What the model reads, in the language of this run."""
         return texts_for(self.language)
+
+    @property
+    def system_text(self) -> str:
+        """The agent's system text (its own, else the default of the language), then the one that came with the task."""
+        own = self.texts.system if self.setup.system is None else self.setup.system
+        return f"{own}\n\n{self.system}".strip() if self.system else own
 
     @property
     def blocks(self) -> tuple[Block, ...]:

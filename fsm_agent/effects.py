@@ -288,8 +288,10 @@ def to_json(value: Effect | Outcome) -> str:
 
 
 def from_json(text: str) -> Effect | Outcome:
-    """The effect or outcome that `to_json` wrote. Raises `pydantic.ValidationError` for anything else."""
+    """The effect or outcome that `to_json` wrote. Raises `ValueError` for anything else."""
     body = json.loads(text)
-    which = "effect" if "effect" in body else "outcome"
+    which = next(iter(body), "") if isinstance(body, dict) and len(body) == 1 else ""
+    if which not in ("effect", "outcome"):
+        raise ValueError('neither an effect nor an outcome: expected an object with the one key "effect" or "outcome"')
     value: Effect | Outcome = _adapter(which).validate_python(body[which])
     return value

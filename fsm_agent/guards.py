@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any, Final
 
 from fsm_agent.context import Context
@@ -26,9 +27,12 @@ class Guard:
     test: Callable[[Context], Compared]
 
     def describe(self, limits: Limits | None = None) -> str:
-        """The sentence, with the limits as configured (or by name, without any)."""
-        values = {name: f"{name}" for name in Limits.model_fields} if limits is None else limits.model_dump()
-        return self.sentence.format(**values)
+        """The sentence, with the limits as configured (or by name, without any). A limit that is off makes it "never"."""
+        if limits is None:
+            return self.sentence.format(**{name: name for name in Limits.model_fields})
+        values = limits.model_dump()
+        off = [name for _, name, _, _ in Formatter().parse(self.sentence) if name is not None and values[name] is None]
+        return f"never: {', '.join(off)} is off" if off else self.sentence.format(**values)
 
 
 GUARDS: Final[dict[str, Guard]] = {}

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    convert_to_messages,
+)
 from langchain_core.prompt_values import PromptValue
 
+from fsm_agent.dialects import Dialect
+from fsm_agent.effects import Call, RawCall, Replied, Result
 from fsm_agent.errors import RunError
 from fsm_agent.history import Block, block, text_of
+from fsm_agent.language import Texts
 
-__all__ = ["AgentInput", "Task", "read_input"]
+__all__ = ["AgentInput", "Task", "call_ids", "earlier_blocks", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
@@ -26,7 +37,7 @@ class Task:
 
     text: str
     message: HumanMessage
-    earlier: tuple[Block, ...] = ()
+    earlier: tuple[BaseMessage, ...] = ()
     system: str | None = None
 
 
@@ -67,17 +78,57 @@ def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
     if not isinstance(last, HumanMessage):
         raise RunError(f"the last message is a {type(last).__name__}; it must be the user's (HumanMessage)")
     text = text_of(last.content)
-    if isinstance(last.content, str) and not text.strip():
+    if not text.strip() and not isinstance(last.content, list):
         raise RunError("the task is empty; say what the agent should do")
-    earlier: list[Block] = []
-    system: str | None = None
-    turn = 0
-    for message in before:
-        if isinstance(message, SystemMessage):
-            system = text_of(message.content)
-        elif isinstance(message, HumanMessage):
-            turn = earlier[-1].turn + 1 if earlier else 0
-            earlier.append(block("task", message, turn=turn))
-        elif isinstance(message, AIMessage) and not message.tool_calls and text_of(message.content).strip():
-            earlier.append(block("answer", AIMessage(text_of(message.content)), turn=turn))
-    return Task(text, last, tuple(earlier), system)
+    system = "\n\n".join(text_of(one.content) for one in before if isinstance(one, SystemMessage))
+    return Task(text, last, tuple(one for one in before if not isinstance(one, SystemMessage)), system or None)
+
+
+def earlier_blocks(task: Task, dialect: Dialect, texts: Texts) -> tuple[Block, ...]:
+    """The earlier messages as blocks of turns, in the dialect's own form.
+
+    A round is kept when it is whole: an assistant message with calls, followed by the result of each. Half a round is left out, because
+    no provider would take it.
+    """
+    blocks: list[Block] = []
+    turn = -1
+    for index, message in enumerate(task.earlier):
+        if isinstance(message, HumanMessage):
+            turn += 1
+            blocks.append(block("task", message, turn=turn))
+        elif isinstance(message, AIMessage) and message.tool_calls:
+            kept = _whole_round(message, task.earlier[index + 1 :], dialect, texts)
+            blocks += [block("round", *kept, turn=max(turn, 0))] if kept else []
+        elif isinstance(message, AIMessage) and text_of(message.content).strip():
+            blocks.append(block("answer", *dialect.keep_answer(text_of(message.content)), turn=max(turn, 0)))
+    return tuple(blocks)
+
+
+def _whole_round(
+    message: AIMessage, following: Sequence[BaseMessage], dialect: Dialect, texts: Texts
+) -> tuple[AnyMessage, ...]:
+    answers = {one.tool_call_id: one for one in _leading_tools(following)}
+    asked = [call for call in message.tool_calls if call["id"] in answers]
+    if len(asked) != len(message.tool_calls):
+        return ()
+    calls = [Call(id=str(one["id"]), name=one["name"], tool=one["name"], arguments=one["args"]) for one in asked]
+    results = [_result(answers[call.id], call) for call in calls]
+    raw = tuple(RawCall(call.id, call.name, call.arguments) for call in calls)
+    return dialect.keep_round(Replied(text=text_of(message.content), calls=raw), calls, results, texts)
+
+
+def _result(answer: ToolMessage, call: Call) -> Result:
+    return Result(call_id=call.id, tool=call.tool, ok=answer.status != "error", text=text_of(answer.content))
+
+
+def _leading_tools(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
+    for message in messages:
+        if not isinstance(message, ToolMessage):
+            return
+        yield message
+
+
+def call_ids(blocks: Sequence[Block]) -> frozenset[str]:
+    """The ids of all calls in `blocks`: a new run must not use them again."""
+    messages = (message for one in blocks for message in one.messages if isinstance(message, AIMessage))
+    return frozenset(str(call["id"]) for message in messages for call in message.tool_calls)

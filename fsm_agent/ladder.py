@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from enum import StrEnum
 
 from fsm_agent.alphabet import StopReason
@@ -10,7 +11,7 @@ from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["Rung", "backoff", "fallbacks", "next_rung", "retryable_calls", "wanted_rung"]
+__all__ = ["Rung", "backoff", "fallbacks", "next_rung", "rung_key", "retryable_calls", "wanted_rung"]
 
 
 class Rung(StrEnum):
@@ -28,10 +29,15 @@ def fallbacks(ctx: Context) -> tuple[tuple[Call, Result, Tool], ...]:
         call = next((one for one in ctx.calls if one.id == result.call_id), None)
         if call is None or result.ok or not result.executed:
             continue
-        tool = ctx.setup.tools.fallback_of(result.tool)
+        tool = None if rung_key(call, result) in ctx.fallbacks else ctx.setup.tools.fallback_of(result.tool)
         if tool is not None:
             found.append((call, result, tool))
     return tuple(found)
+
+
+def rung_key(call: Call, result: Result) -> str:
+    """What names a fallback as used up: the call, and the tool that failed at it."""
+    return f"{call.id}:{result.tool}"
 
 
 def next_rung(ctx: Context) -> Rung | None:
@@ -75,9 +81,11 @@ def backoff(ctx: Context) -> float:
     The jitter is drawn from the run id and the sequence number, so that it differs between runs and replays the same.
     """
     limits = ctx.limits
-    wait: float = limits.backoff * limits.backoff_factor ** (ctx.attempt - 1)
+    # Past 2**64 the wait is over any limit, and the power of a float would overflow.
+    growth = min((ctx.attempt - 1) * math.log2(limits.backoff_factor), 64.0)
     wished = ctx.failure.retry_after if ctx.failure is not None else None
-    base = max(wished, limits.backoff / 10) if wished is not None else min(wait, limits.backoff_max)
+    own = min(limits.backoff * 2**growth, limits.backoff_max)
+    base = own if wished is None else max(wished, limits.backoff / 10)
     draw = int.from_bytes(hashlib.blake2b(f"{ctx.run_id}:{ctx.seq}".encode(), digest_size=4).digest(), "big") / 2**32
     if wished is not None and wished > 0:
         return base

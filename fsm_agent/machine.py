@@ -60,7 +60,8 @@ class _RowTransition(Transition):
         row = self.row
         if row is None or event_data.kwargs["row"] is not row:
             return False
-        event_data.model.state = row.target
+        cursor: Any = event_data.model
+        cursor.state = row.target
         return True
 
 

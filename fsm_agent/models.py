@@ -15,6 +15,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.errors import ModelError
+from fsm_agent.wire import attach
+from fsm_agent.wire import attach
 
 __all__ = ["Prepared", "prepare", "resolve"]
 
@@ -119,4 +121,6 @@ def _single_request(model: Any, timeout: float) -> BaseChatModel:
         # A server of one's own reports the usage of a stream only when it is asked for.
         update["stream_usage"] = True
     copy: BaseChatModel = model.model_copy(update=update)
+    attach(copy)
+    attach(copy)
     return copy

@@ -74,7 +74,7 @@ def _values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def json_logger(stream: TextIO) -> Logger:
     """A structlog logger that writes one JSON object a line to `stream`, apart from the host's configuration."""
-    processors = [
+    processors: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso"),
         structlog.processors.JSONRenderer(default=str),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fsm_agent.effects import Call, CallTools, Result, Returned
@@ -12,7 +13,9 @@ from fsm_agent.jobs import CancelRequested, Job, TimedOut, blocking, in_thread
 from fsm_agent.language import texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.redact import redact_text
+from fsm_agent.replies import words_of
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
+from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.results import render_result
 from fsm_agent.tools.signature import digest
@@ -60,7 +63,7 @@ class ToolPerformer:
         for batch in self._batches(effect):
             tasks = [asyncio.ensure_future(self._aone(call, effect, job)) for call in batch]
             try:
-                results.extend(await asyncio.gather(*tasks))
+                results.extend(_or_stop(await asyncio.gather(*tasks)))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -101,12 +104,12 @@ class ToolPerformer:
 
     def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[str, None, list[Result]]:
         """Several calls at once: one worker drives an event loop on which each call has its own task and time-out."""
-        return (yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job)), None))
+        return _or_stop((yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job)), None)))
 
-    async def _all(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result]:
+    async def _all(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | _Stop]:
         return list(await asyncio.gather(*(self._aone(call, effect, job) for call in calls)))
 
-    async def _aone(self, call: Call, effect: CallTools, job: Job) -> Result:
+    async def _aone(self, call: Call, effect: CallTools, job: Job) -> Result | _Stop:
         tool = self._tools.resolve(call.tool)
         if tool is None:
             return _gone(call, job)
@@ -116,6 +119,9 @@ class ToolPerformer:
         try:
             async with scope:
                 value = await _arun(tool, call, job)
+        except (KeyboardInterrupt, SystemExit) as stop:
+            # Raised out of a task it would tear through the event loop; the whole batch passes it on instead.
+            return _Stop(stop)
         except Exception as error:
             if isinstance(error, TimeoutError) and scope.expired():
                 return self._timed_out(tool, call, job, timeout)
@@ -147,8 +153,9 @@ class ToolPerformer:
 
     def _failed(self, tool: Tool, call: Call, job: Job, error: Exception, seconds: float) -> Result:
         """A tool's exception as a result. A bug in the tool's own code is not retried; its words are redacted, because models repeat them."""
-        words = str(error).strip()
-        said = redact_text(f"{type(error).__name__}: {words}" if words else type(error).__name__)[:_ERROR_CHARS]
+        words = words_of(error)
+        named = f"{type(error).__name__}: {words}" if words else type(error).__name__
+        said = well_formed(redact_text(named))[:_ERROR_CHARS]
         text = texts_for(job.language).tool_error.format(tool=tool.name, error=said)
         self._tools.record(tool.name, False, said, seconds)
         return Result(
@@ -176,6 +183,23 @@ class ToolPerformer:
             retryable=tool.idempotent,
             seconds=timeout,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A tool raised what means "stop the program"."""
+
+    error: BaseException
+
+
+def _or_stop(results: Iterable[Result | _Stop]) -> list[Result]:
+    """The results, unless one of the calls said stop: then that is raised."""
+    returned: list[Result] = []
+    for result in results:
+        if isinstance(result, _Stop):
+            raise result.error
+        returned.append(result)
+    return returned
 
 
 def _gone(call: Call, job: Job) -> Result:

@@ -17,7 +17,7 @@ _REQUEST_TOKENS = 8
 def prompt_of(ctx: Context, purpose: Purpose) -> Prompt:
     """What the dialect writes its messages from: the memory's view of the history, and the tools unless an answer is forced."""
     return Prompt(
-        system=ctx.texts.system if ctx.setup.system is None else ctx.setup.system,
+        system=ctx.system_text,
         blocks=ctx.setup.memory.view(ctx.blocks),
         tools=_offered(ctx) if purpose == "plan" else (),
         purpose=purpose,
@@ -45,12 +45,11 @@ def _offered(ctx: Context) -> tuple[Tool, ...]:
 
 def _overhead(ctx: Context, purpose: Purpose) -> int:
     """Tokens of the system text and, when tools are offered, of their schemas; the same for every step until the tools change."""
-    key = ("overhead", ctx.setup.tools.version, ctx.language, purpose)
+    key = ("overhead", ctx.setup.tools.version, ctx.language, ctx.system, purpose)
     found: int | None = ctx.setup.memo.get(key)
     if found is None:
         tools = _offered(ctx) if purpose == "plan" else ()
-        system = ctx.texts.system if ctx.setup.system is None else ctx.setup.system
-        prompt = Prompt(system=system, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task)
+        prompt = Prompt(system=ctx.system_text, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task)
         written = sum(estimate_text(str(message.content)) for message in ctx.setup.dialect.compose(prompt))
         bound = (
             sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools)

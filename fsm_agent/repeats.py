@@ -11,7 +11,6 @@ from fsm_agent.effects import Call, Result
 __all__ = ["is_repeated", "learned_from", "times_seen"]
 
 _PERIODS: Final = (2, 3)
-_WINDOW: Final = 12
 
 
 def times_seen(ctx: Context, signature: str) -> int:
@@ -45,10 +44,10 @@ def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str
     """
     seen, recent, learned = dict(ctx.seen), list(ctx.recent), set(ctx.learned)
     for call, result in pairs:
-        known = ctx.seen.get(call.signature)
+        known = seen.get(call.signature)
         same = known is not None and known.digest == result.digest
         seen[call.signature] = Seen(result.digest, known.count + 1 if known is not None and same else 1)
         recent.append((call.signature, result.digest))
         if result.ok:
             learned.add((result.tool, result.digest))
-    return {"seen": seen, "recent": tuple(recent[-_WINDOW:]), "learned": frozenset(learned)}
+    return {"seen": seen, "recent": tuple(recent[-max(_PERIODS) * max(ctx.limits.repeat_threshold, 2) :]), "learned": frozenset(learned)}

@@ -6,6 +6,7 @@ call is kept as text, and VALIDATE reads it strictly.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from pydantic import ValidationError
 from fsm_agent.effects import ModelFailed, RawCall, Replied
 from fsm_agent.history import estimate_text, text_of
 from fsm_agent.redact import redact_text
+from fsm_agent.tools.plain import well_formed
 from fsm_agent.usage import merge_stream_usage, read_usage
+from fsm_agent.wire import RAW_CALLS
 
-__all__ = ["ChunkReader", "failed", "read_message", "retry_after"]
+__all__ = ["ChunkReader", "failed", "read_message", "retry_after", "words_of"]
 
 _CUT: Final = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "content_filter"})
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
@@ -29,18 +32,17 @@ _HOPELESS_CODES: Final = frozenset(
     {"insufficient_quota", "context_length_exceeded", "content_filter", "model_not_found", "invalid_api_key"}
 )
 _ERROR_CHARS: Final = 500
+_ERROR_STATUS: Final = 400
+_SERVER_ERROR: Final = 500
+_CHAIN: Final = 5
 
 
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
     """A whole reply. `estimate` is the prompt in tokens, `cap` the model's own limit on reply tokens where it is known."""
     metadata: Mapping[str, Any] = message.response_metadata or {}
-    calls = [
-        RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args"))
-        for one in getattr(message, "tool_calls", ())
-    ]
-    calls += [
-        RawCall(str(one.get("id") or ""), str(one.get("name") or ""), one.get("args"))
-        for one in getattr(message, "invalid_tool_calls", ())
+    calls = [_raw_call(*raw) for raw in message.additional_kwargs.get(RAW_CALLS, ())] or [
+        _raw_call(one.get("id"), one.get("name"), one.get("args"))
+        for one in (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ()))
     ]
     return _replied(
         text=text_of(message.content),
@@ -52,6 +54,21 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
         cap=cap,
         at=at,
     )
+
+
+def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
+    """A call in characters and numbers that JSON has.
+
+    What strict JSON cannot write is kept as text, which VALIDATE refuses.
+    """
+    if isinstance(arguments, str):
+        arguments = well_formed(arguments)
+    elif arguments is not None:
+        try:
+            json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+        except (ValueError, TypeError, RecursionError):
+            arguments = well_formed(json.dumps(arguments, default=str))
+    return RawCall(well_formed(str(call_id or "")), well_formed(str(name or "")), arguments)
 
 
 @dataclass(slots=True)
@@ -110,7 +127,7 @@ class ChunkReader:
         cut = must_finish and not (self.finish or self.usages)
         return _replied(
             text="".join(self.texts),
-            calls=tuple(RawCall(slot[0], slot[1], "".join(slot[2])) for slot in self.calls),
+            calls=tuple(_raw_call(slot[0], slot[1], "".join(slot[2])) for slot in self.calls),
             usage=merge_stream_usage(self.usages),
             finish="length" if cut else self.finish,
             refusal=self.refusal,
@@ -131,6 +148,7 @@ def _replied(
     cap: int | None,
     at: float,
 ) -> Replied:
+    text, refusal = well_formed(text), well_formed(refusal)
     written = estimate_text(text) + sum(
         estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls
     )
@@ -181,13 +199,12 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
         return _cut_completion(completion, estimate=estimate, at=at)
     status = _status(error)
     if status is not None:
-        retryable = (status in _RETRYABLE_STATUS or status >= 500) and getattr(
-            error, "code", None
-        ) not in _HOPELESS_CODES
+        passing = status in _RETRYABLE_STATUS or status >= _SERVER_ERROR
+        retryable = passing and getattr(error, "code", None) not in _HOPELESS_CODES
     else:
-        # No status: the connection broke, or the answer was no message. One more try may help, and the retries are bounded.
+        # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
         retryable = True
-    words = redact_text(str(error).strip())[:_ERROR_CHARS]
+    words = well_formed(redact_text(words_of(error)))[:_ERROR_CHARS]
     return ModelFailed(
         error=type(error).__name__,
         message=words or "no message",
@@ -213,7 +230,8 @@ def _status(error: BaseException) -> int | None:
     for one in _chain(error):
         for holder in (one, getattr(one, "response", None)):
             status = getattr(holder, "status_code", None)
-            if isinstance(status, int) and not isinstance(status, bool):
+            # A bad reply that came with status 200 carries that response too: it says nothing of what went wrong.
+            if isinstance(status, int) and status >= _ERROR_STATUS:
                 return status
     return None
 
@@ -230,10 +248,18 @@ def _chain(error: BaseException) -> Iterable[BaseException]:
     """The exception and what it was raised from, newest first: the freshest one has the say."""
     seen: list[BaseException] = []
     one: BaseException | None = error
-    while one is not None and one not in seen and len(seen) < 5:
+    while one is not None and one not in seen and len(seen) < _CHAIN:
         seen.append(one)
         one = one.__cause__
     return seen
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says, "" when it says nothing or cannot say it."""
+    try:
+        return str(error).strip()
+    except Exception:  # noqa: BLE001 - somebody else's __str__ may raise anything
+        return ""
 
 
 def retry_after(headers: Mapping[str, str], *, wall: float) -> float | None:

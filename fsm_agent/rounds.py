@@ -30,11 +30,20 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     """
     if ctx.reply is None or not (ctx.calls or ctx.results):
         return ctx
-    asked = ctx.asked or ctx.calls
+    asked = _as_decided(ctx)
     have = {result.call_id: result for result in ctx.results}
     results = [have.get(call.id) or not_executed(call, unanswered or ctx.texts.interrupted) for call in asked]
     kept = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
     return ctx.change(round=block("round", *kept, turn=ctx.turn), results=tuple(results), fresh=())
+
+
+def _as_decided(ctx: Context) -> tuple[Call, ...]:
+    """The calls of the reply as they stand now, refused or edited by a person; a fallback goes by the tool asked for."""
+    now = {call.id: call for call in ctx.calls}
+    return tuple(
+        decided if (decided := now.get(call.id)) is not None and decided.tool == call.tool else call
+        for call in ctx.asked or ctx.calls
+    )
 
 
 def not_executed(call: Call, text: str) -> Result:

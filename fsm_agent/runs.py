@@ -89,7 +89,7 @@ class Run:
         """The history with every call answered, and the answer when there is one."""
         ctx = self.ctx
         texts = ctx.texts
-        in_flight = texts.cancelled_result if self._executing() else ""
+        in_flight = texts.cancelled_result if self.stopped_while_executing else ""
         closed = close_round(ctx, unanswered=in_flight).blocks if not ctx.note and self._round_open() else ctx.blocks
         if ctx.answer is None:
             return closed
@@ -99,9 +99,10 @@ class Run:
         """True when calls were asked for that the history does not hold yet, or holds with fewer results."""
         return bool(self.ctx.asked) and (self.ctx.round is None or bool(self.ctx.fresh))
 
-    def _executing(self) -> bool:
+    @property
+    def stopped_while_executing(self) -> bool:
         """True when the run was stopped while calls were under way."""
-        return bool(self.transitions) and self.transitions[-1].source is State.EXECUTE
+        return self.state in TERMINAL and bool(self.transitions) and self.transitions[-1].source is State.EXECUTE
 
     def result(self) -> RunResult:
         """What the run has come to."""

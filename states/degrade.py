@@ -9,7 +9,7 @@ from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure, Pending
 from fsm_agent.effects import Outcome, RawCall
 from fsm_agent.history import Block, block
-from fsm_agent.ladder import Rung, fallbacks, wanted_rung
+from fsm_agent.ladder import Rung, fallbacks, rung_key, wanted_rung
 from fsm_agent.rounds import close_round
 from fsm_agent.states.base import Step
 from fsm_agent.tools.spec import Tool
@@ -27,7 +27,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if rung is Rung.FALLBACK:
         pending = _pending(ctx)
         if pending:
-            after = ctx.change(pending=pending, degradations=ctx.degradations + 1, attempt=1)
+            used = ctx.fallbacks | {rung_key(call, result) for call, result, _ in fallbacks(ctx)}
+            after = ctx.change(pending=pending, fallbacks=used, degradations=ctx.degradations + 1, attempt=1)
             return Step(Event.FALLBACK_CHOSEN, after)
         # The fallback's own mapping of arguments failed: what is left is to let the model choose.
         rung = Rung.STRATEGY if Rung.STRATEGY in ctx.setup.ladder and ctx.step < ctx.limits.max_steps else None

@@ -76,7 +76,7 @@ def _warned(ctx: Context, executed: list[tuple[Call, Result]]) -> Context:
 
 def _failures(ctx: Context) -> dict[str, Any]:
     """One success ends a row of failures; a batch counts as one failure when none of its calls succeeded. Refusals by people do not count."""
-    refused = [not_executed(call, "") for call in ctx.calls if call.refusal]
+    refused = [not_executed(call, "") for call in ctx.calls if call.refusal and not _stands_in(ctx, call)]
     newest = [*ctx.fresh, *refused]
     bad = [result for result in newest if not result.ok and result.error not in _NOT_FAILURES]
     failed = next((result for result in bad if result.retryable), bad[0] if bad else None)
@@ -87,6 +87,11 @@ def _failures(ctx: Context) -> dict[str, Any]:
     if failure is None:
         return {}
     return {"failures": ctx.failures + 1, "successes": 0, "failure": failure}
+
+
+def _stands_in(ctx: Context, call: Call) -> bool:
+    """True for a fallback: the model did not ask for it, so a refusal of it is no failure of the model's."""
+    return any(asked.id == call.id and asked.tool != call.tool for asked in ctx.asked)
 
 
 def _failure(result: Result) -> Failure:

@@ -17,7 +17,19 @@ from fsm_agent.history import Block, text_of
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["Answer", "Calls", "Dialect", "Done", "Empty", "Prompt", "Reading", "Requested", "Thought", "Unreadable", "merge_neighbours"]
+__all__ = [
+    "Answer",
+    "Calls",
+    "Dialect",
+    "Done",
+    "Empty",
+    "Prompt",
+    "Reading",
+    "Requested",
+    "Thought",
+    "Unreadable",
+    "merge_neighbours",
+]
 
 Purpose = Literal["plan", "answer"]
 
@@ -115,7 +127,9 @@ class Dialect(Protocol):
     def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
         """What the reply says. Never raises."""
 
-    def keep_round(self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts) -> tuple[AnyMessage, ...]:
+    def keep_round(
+        self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts
+    ) -> tuple[AnyMessage, ...]:
         """The messages that a finished round leaves in the history."""
 
     def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:

@@ -26,7 +26,7 @@ from fsm_agent.dialects.base import (
     one_system,
 )
 from fsm_agent.dialects.native import requested
-from fsm_agent.dialects.repair import Malformed, parse_object, split_thinking
+from fsm_agent.dialects.repair import Malformed, Repair, parse_object, split_thinking
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
@@ -59,7 +59,7 @@ class JsonAction:
         """A schema that admits exactly the tools with their own arguments, and FINISH; when an answer is forced, only FINISH."""
         if not self.constrain:
             return None
-        variants = [_variant(tool.name, tool.parameters()) for tool in prompt.tools]
+        variants = [_variant(tool.name, _without_examples(tool.parameters())) for tool in prompt.tools]
         if self.think and prompt.purpose == "plan":
             variants.append(_variant(THINK, _one_text("thought")))
         variants.append(_variant(FINISH, _one_text("answer")))
@@ -71,19 +71,26 @@ class JsonAction:
         if reply.unreadable:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
-            return Calls(tuple(one for raw in reply.calls for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated)))
+            return Calls(
+                tuple(
+                    one
+                    for raw in reply.calls
+                    for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated)
+                )
+            )
         _, text = split_thinking(reply.text)
         if not text.strip():
             return Unreadable("truncated", "") if reply.truncated else Empty()
-        parsed = parse_object(text, accept=_is_action, truncated=reply.truncated)
-        if isinstance(parsed, Malformed):
-            return Unreadable("truncated" if parsed.kind == "truncated" or reply.truncated else "malformed", parsed.detail, parsed.repairs)
-        return _action(parsed.value, parsed.repairs, truncated=reply.truncated)
+        return _read_actions(text, tools, truncated=reply.truncated)
 
-    def keep_round(self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts) -> tuple[AnyMessage, ...]:
+    def keep_round(
+        self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts
+    ) -> tuple[AnyMessage, ...]:
         """The action as clean JSON, and what came of it as the user's message."""
         said = "\n".join(_written(call.name, dict(call.arguments)) for call in calls)
-        told = "\n".join(texts.observation.format(tool=result.tool, text=result.text or "(empty)") for result in results)
+        told = "\n".join(
+            texts.observation.format(tool=result.tool, text=result.text or "(empty)") for result in results
+        )
         return (AIMessage(said), HumanMessage(told))
 
     def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
@@ -100,21 +107,56 @@ class JsonAction:
         return (AIMessage(_written(FINISH, {"answer": text})),)
 
 
-def _is_action(value: Mapping[str, Any]) -> bool:
-    return isinstance(value.get("action"), str)
+_NAME_KEYS: Final = ("action", "name", "tool", "tool_name")
+_INPUT_KEYS: Final = ("action_input", "arguments", "args", "parameters", "tool_input", "input")
 
 
-def _action(value: Mapping[str, Any], repairs: tuple[str, ...], *, truncated: bool) -> Reading:
-    name, given = str(value["action"]).strip(), value.get("action_input")
+def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Reading:
+    """The first action. A tool call beside a final answer comes first; two different final answers are no answer."""
+    known = {*tools, FINISH, THINK}
+    parsed = parse_object(text, accept=lambda value: _form(value, known) is not None, truncated=truncated)
+    if isinstance(parsed, Malformed):
+        cut = parsed.kind == "truncated" or truncated
+        return Unreadable("truncated" if cut else "malformed", parsed.detail, parsed.repairs)
+    form = _form(parsed.value, known)
+    assert form is not None, "only such objects are accepted"  # noqa: S101 - what `accept` has just said
+    if form[0] == FINISH and Repair.FIRST_OF_SEVERAL in parsed.repairs:
+        call = parse_object(text, accept=lambda value: _form_of_call(value, known), truncated=truncated)
+        if not isinstance(call, Malformed) and (found := _form(call.value, known)) is not None:
+            return _action(*found, (*call.repairs, "answer_beside_call"), truncated=truncated)
+        other = parse_object(text, accept=lambda value: _form(value, known) not in (None, form), truncated=truncated)
+        if not isinstance(other, Malformed):
+            return Unreadable("malformed", "two different final answers; send one", parsed.repairs)
+    return _action(*form, parsed.repairs, truncated=truncated)
+
+
+def _form(value: Mapping[str, Any], known: Collection[str]) -> tuple[str, Any] | None:
+    """The action and its input, under `action` or one of the other names that models use for a tool that exists."""
+    for key in _NAME_KEYS:
+        name = value.get(key)
+        if isinstance(name, str) and (key == "action" or name.strip() in known):
+            given = next((value[one] for one in _INPUT_KEYS if one in value), None)
+            return name.strip(), given
+    return None
+
+
+def _form_of_call(value: Mapping[str, Any], known: Collection[str]) -> bool:
+    form = _form(value, known)
+    return form is not None and form[0] not in (FINISH, THINK)
+
+
+def _action(name: str, given: Any, repairs: tuple[str, ...], *, truncated: bool) -> Reading:
     if name == FINISH:
         answer = given.get("answer") if isinstance(given, Mapping) else given
         text = answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer, ensure_ascii=False)
-        return Answer(text.strip(), repairs) if text.strip() else Unreadable("malformed", f'{FINISH} needs {{"answer": "..."}}', repairs)
+        if text.strip():
+            return Answer(text.strip(), repairs)
+        return Unreadable("malformed", f'{FINISH} needs {{"answer": "..."}}', repairs)
     if name == THINK:
         thought = given.get("thought") if isinstance(given, Mapping) else given
         return Thought(str(thought or ""))
-    (call,) = requested("", name, given, truncated=truncated)[:1]
-    return Calls((Requested(call.id, call.name, call.arguments, (*repairs, *call.repairs)),))
+    calls = requested("", name, given, truncated=truncated)
+    return Calls(tuple(Requested(one.id, one.name, one.arguments, (*repairs, *one.repairs)) for one in calls))
 
 
 def _written(action: str, action_input: Mapping[str, Any]) -> str:
@@ -123,11 +165,21 @@ def _written(action: str, action_input: Mapping[str, Any]) -> str:
 
 def _variant(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     properties = {"action": {"const": name}, "action_input": parameters}
-    return {"type": "object", "properties": properties, "required": ["action", "action_input"], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["action", "action_input"],
+        "additionalProperties": False,
+    }
 
 
 def _one_text(name: str) -> dict[str, Any]:
-    return {"type": "object", "properties": {name: {"type": "string"}}, "required": [name], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string"}},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 def _protocol(prompt: Prompt, *, think: bool) -> str:
@@ -136,12 +188,28 @@ def _protocol(prompt: Prompt, *, think: bool) -> str:
     if prompt.purpose == "answer":
         return f"{texts.json_only}\n{finish}"
     tools = "\n".join(_described(tool) for tool in prompt.tools)
-    lines = [texts.json_only, texts.json_call, finish, *([texts.json_think.format(think=THINK)] if think else []), texts.json_tools, tools]
+    lines = [
+        texts.json_only,
+        texts.json_call,
+        finish,
+        *([texts.json_think.format(think=THINK)] if think else []),
+        texts.json_tools,
+        tools,
+    ]
     return "\n".join(lines)
 
 
 def _described(tool: Tool) -> str:
-    schema = tool.parameters()
+    schema = _without_examples(tool.parameters())
     fields = json.dumps(schema.get("properties", {}), ensure_ascii=False)
     required = ", ".join(schema.get("required", ()))
-    return f"- {tool.name}: {tool.full_description} action_input: {fields}{f' required: {required}' if required else ''}"
+    return (
+        f"- {tool.name}: {tool.full_description} action_input: {fields}{f' required: {required}' if required else ''}"
+    )
+
+
+def _without_examples(schema: Any) -> Any:
+    """The schema without example values, which small models copy into their calls."""
+    if isinstance(schema, Mapping):
+        return {key: _without_examples(value) for key, value in schema.items() if key != "examples" or isinstance(value, Mapping)}
+    return [_without_examples(value) for value in schema] if isinstance(schema, list) else schema

@@ -8,8 +8,26 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from fsm_agent.dialects.base import Answer, Calls, Empty, Prompt, Purpose, Reading, Requested, Unreadable, merge_neighbours, one_system
-from fsm_agent.dialects.repair import CallText, Malformed, expand_parallel, parse_arguments, parse_call_text, split_thinking
+from fsm_agent.dialects.base import (
+    Answer,
+    Calls,
+    Empty,
+    Prompt,
+    Purpose,
+    Reading,
+    Requested,
+    Unreadable,
+    merge_neighbours,
+    one_system,
+)
+from fsm_agent.dialects.repair import (
+    CallText,
+    Malformed,
+    expand_parallel,
+    parse_arguments,
+    parse_call_text,
+    split_thinking,
+)
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
@@ -43,17 +61,28 @@ class Native:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
             _, text = split_thinking(reply.text)
-            calls = tuple(one for raw in reply.calls for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated))
+            calls = tuple(
+                one
+                for raw in reply.calls
+                for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated)
+            )
             return Calls(calls, text)
         return read_text(reply, tools, recover=self.recover_text_calls)
 
-    def keep_round(self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts) -> tuple[AnyMessage, ...]:
+    def keep_round(
+        self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts
+    ) -> tuple[AnyMessage, ...]:
         """The assistant message with its calls, and one tool message for each, in order."""
         _, text = split_thinking(reply.text)
         made = [{"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"} for call in calls]
         asked = AIMessage("" if reply.calls == () else text, tool_calls=made)
         answers = [
-            ToolMessage(result.text or "(empty)", tool_call_id=call.id, name=call.name, status="success" if result.ok else "error")
+            ToolMessage(
+                result.text or "(empty)",
+                tool_call_id=call.id,
+                name=call.name,
+                status="success" if result.ok else "error",
+            )
             for call, result in zip(calls, results, strict=True)
         ]
         return (asked, *answers)
@@ -74,7 +103,9 @@ class Native:
 
 def requested(call_id: str, name: str, arguments: object, *, truncated: bool) -> tuple[Requested, ...]:
     """One call as read, or the several that a "parallel" wrapper holds."""
-    parsed = parse_arguments(arguments if isinstance(arguments, str | Mapping) or arguments is None else str(arguments), truncated=truncated)
+    parsed = parse_arguments(
+        arguments if isinstance(arguments, str | Mapping) or arguments is None else str(arguments), truncated=truncated
+    )
     if isinstance(parsed, Malformed):
         return (Requested(call_id, name, parsed),)
     inner = expand_parallel(name, parsed.value)

@@ -34,7 +34,9 @@ class InMemoryConversations:
         with self._lock:
             owner = self._owners.setdefault(thread_id, run_id)
             if owner != run_id:
-                raise RunBusy(f"thread {thread_id!r} is in use by run {owner}; wait for it to end, or resume or cancel it")
+                raise RunBusy(
+                    f"thread {thread_id!r} is in use by run {owner}; wait for it to end, or resume or cancel it"
+                )
             return self._histories.get(thread_id, ())
 
     def close(self, thread_id: str, run_id: str, history: tuple[Block, ...] | None) -> None:

@@ -39,8 +39,11 @@ class Window:
     rounds: int = 5
 
     def __post_init__(self) -> None:
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, int) or self.rounds < 1:
-            raise DefinitionError(f"Window(rounds={self.rounds!r}): rounds must be a whole number of at least 1; use Full() to keep everything")
+        given: object = self.rounds
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise DefinitionError(
+                f"Window(rounds={self.rounds!r}): rounds must be a whole number of at least 1; use Full() to keep everything"
+            )
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """First task + current task + the last `rounds` rounds; an earlier turn's task is kept when a round of it is."""
