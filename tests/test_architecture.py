@@ -231,7 +231,7 @@ HOSTS = re.compile(
     r"keepachangelog\.com|semver\.org|(?:docs|peps)\.python\.org|(?:.*\.)?langchain\.com|opensource\.org|www\.w3\.org|"
     r"hooks\.slack\.com|pypi\.org|spdx\.org|img\.shields\.io|.*\.wikipedia\.org)"
 )
-MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:root|work|home/\w+|Users/\w+|mnt/\w+|tmp/\w+)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:root|work|home|Users|mnt|tmp)/[\w.][\w.-]*")
 URL_HOST = re.compile(r"https?://(?:[^/\s@\"'`]*@)?([\w.-]*[\w]|\[::1\])")
 
 
