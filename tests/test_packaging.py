@@ -148,3 +148,9 @@ def test_the_command_exists(built: Distributions) -> None:
 def test_the_version_has_its_news() -> None:
     """The change log speaks of the version that is built."""
     assert f"[{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_page_on_the_index_is_the_readme() -> None:
+    """Who finds the package on the index reads what stands in the repository."""
+    assert PROJECT.get("readme", "README.md") == "README.md"
+    assert (ROOT / "README.md").is_file() == ("readme" in PROJECT)
