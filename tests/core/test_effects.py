@@ -79,7 +79,7 @@ def test_writing_is_repeatable(value: Effect | Outcome) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_a_number_that_json_lacks_is_read_the_same_after_the_record(number: str) -> None:
-    """Python's JSON reader lets NaN and infinity into arguments: what refuses a call live must refuse it in a replay."""
+    """Python reads NaN and infinity as JSON: what refuses such a call live must refuse it in a replay."""
     message = AIMessage("", tool_calls=[{"name": "f", "args": json.loads(f'{{"x": {number}}}'), "id": "a"}])
     outcome = read_message(message, estimate=1, cap=None, at=0.0)
     strict(to_json(outcome))

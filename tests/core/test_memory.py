@@ -1,0 +1,383 @@
+"""Memory: for every history, window and dialect, what is sent is whole, valid, and holds what may never be lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage
+
+from fsm_agent import Agent
+from fsm_agent.dialects import DIALECTS, Dialect, dialect_for
+from fsm_agent.dialects.base import Prompt
+from fsm_agent.effects import Call
+from fsm_agent.errors import DefinitionError, RunBusy
+from fsm_agent.history import Block, block, flatten, text_of
+from fsm_agent.language import EN
+from fsm_agent.limits import Limits
+from fsm_agent.memory import Full, InMemoryConversations, Memory, Window
+from fsm_agent.testing import ScriptedModel, call, forever
+from tests.core.builders import TOOLS, asks, raw, result_of, says
+from tests.core.validity import wrong_history, wrong_prompt
+
+# ---------------------------------------------------------------- histories
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a made-up history: how many calls, whether the model spoke beside them, whether a note follows."""
+
+    calls: int
+    speaks: bool
+    note: bool
+
+
+rounds = st.builds(Round, st.integers(0, 4), st.booleans(), st.booleans())
+turns = st.lists(st.tuples(st.lists(rounds, max_size=5), st.booleans()), min_size=1, max_size=4)
+"""For each turn its rounds, and whether it was answered; the last turn is still open."""
+
+
+def history_of(dialect: Dialect, made: Sequence[tuple[Sequence[Round], bool]]) -> list[Block]:
+    """The blocks that such a conversation leaves in this dialect; every text in it occurs once."""
+    blocks: list[Block] = []
+    for turn, (made_rounds, answered) in enumerate(made):
+        blocks.append(block("task", HumanMessage(f"task {turn}."), turn=turn))
+        for number, one in enumerate(made_rounds):
+            blocks.append(round_of(dialect, one, turn, f"{turn}-{number}"))
+        if answered and turn < len(made) - 1:
+            blocks.append(block("answer", *dialect.keep_answer(f"answer {turn}."), turn=turn))
+    return blocks
+
+
+def round_of(dialect: Dialect, one: Round, turn: int, name: str) -> Block:
+    """The block of one round: calls with their results, or a reply that was no use with what the model was told."""
+    said = f"said {name}." if one.speaks else ""
+    note = dialect.keep_note(f"note {name}.") if one.note else ()
+    if not one.calls:
+        return block("note", *dialect.keep_rejected(says(said), f"told {name}."), *note, turn=turn)
+    made = [
+        Call(id=f"id-{name}-{n}", name="look", tool="look", arguments={"q": f"q {name}-{n}."}) for n in range(one.calls)
+    ]
+    results = [result_of(call.id, "look", f"result {call.id}.") for call in made]
+    reply = asks(*(raw("look", **call.arguments) for call in made), text=said)
+    return block("round", *dialect.keep_round(reply, made, results, EN), *note, turn=turn)
+
+
+def sent(dialect: Dialect, blocks: Sequence[Block], system: str = "Be brief.") -> tuple[AnyMessage, ...]:
+    """What the dialect sends for these blocks."""
+    return dialect.compose(Prompt(system=system, blocks=tuple(blocks), tools=TOOLS, purpose="plan", texts=EN))
+
+
+def said_in(messages: Sequence[BaseMessage]) -> str:
+    """Every text and call of `messages`, in order."""
+    parts = []
+    for message in messages:
+        parts.append(text_of(message.content))
+        if isinstance(message, AIMessage):
+            parts += [f"{call['id']} {call['args']}" for call in message.tool_calls]
+    return "\n".join(parts)
+
+
+def views(history: Sequence[Block]) -> list[Memory]:
+    """Full, and a window of every size up to one more than there are rounds."""
+    count = sum(one.kind in ("round", "answer") for one in history)
+    return [Full(), *(Window(rounds=size) for size in range(1, count + 2))]
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@given(made=turns)
+def test_what_is_sent_is_valid_for_every_history_and_window(name: str, made: Any) -> None:
+    """One system message, tasks kept, calls answered once and in order, no neighbours of one role, nothing empty."""
+    dialect = dialect_for(name)
+    history = history_of(dialect, made)
+    for memory in views(history):
+        seen = memory.view(history)
+        messages = sent(dialect, seen)
+        assert wrong_prompt(messages) == [], (memory, messages)
+        text = said_in(messages)
+        assert "task 0." in text
+        assert f"task {len(made) - 1}." in text
+        for message in history[-1].messages:
+            assert text_of(message.content) in text
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@given(made=turns)
+def test_a_view_is_a_choice_of_whole_blocks_in_order(name: str, made: Any) -> None:
+    """Memory never tears, copies, changes or reorders a block, and never changes the history."""
+    history = tuple(history_of(dialect_for(name), made))
+    before = replace(history[0]), len(history)
+    for memory in views(history):
+        seen = iter(history)
+        assert all(any(one is block for block in seen) for one in memory.view(history))
+        assert memory.view(list(history)) == memory.view(history)
+    assert (history[0], len(history)) == before
+
+
+@given(made=turns)
+def test_a_window_keeps_exactly_its_rounds(made: Any) -> None:
+    """S06: the newest N rounds, not one more or less, and every note among them; a large window is everything."""
+    history = history_of(dialect_for("native"), made)
+    kinds = [one for one in history if one.kind in ("round", "answer")]
+    for size in range(1, len(kinds) + 2):
+        seen = Window(rounds=size).view(history)
+        assert [one for one in seen if one.kind in ("round", "answer")] == kinds[-size:]
+        if size < len(kinds):
+            after = history.index(kinds[-size])
+            assert [one for one in history[after:] if one not in seen] == []
+    assert Window(rounds=len(kinds) + 1).view(history) == Full().view(history)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@given(made=turns)
+def test_nothing_of_what_is_seen_is_lost_in_writing(name: str, made: Any) -> None:
+    """The dialect writes every block that memory chose, each once, in order."""
+    dialect = dialect_for(name)
+    history = history_of(dialect, made)
+    text = said_in(sent(dialect, history))
+    position = 0
+    for one in history:
+        for message in one.messages:
+            content = text_of(message.content)
+            assert text.count(content) == 1 or not content
+            assert text.index(content) >= position or not content
+            position = text.index(content)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, "5", None])
+def test_a_window_of_no_size_is_refused(size: Any) -> None:
+    """A window holds at least one round; the error names what keeps everything."""
+    with pytest.raises(DefinitionError, match=r"at least 1; use Full\(\)"):
+        Window(rounds=size)
+
+
+# ---------------------------------------------------------------- the faults of the field
+
+
+def long_run(memory: Memory, task: str, *, dialect: str = "native", rounds: int = 20) -> ScriptedModel:
+    """A run of so many rounds, each with a new result; the model has kept every request."""
+    counted = iter(range(10_000))
+
+    def next_call(_: object) -> Any:
+        number = str(next(counted))
+        written = json.dumps({"action": "look", "action_input": {"q": number}})
+        return written if dialect == "json_action" else call("look", q=number)
+
+    model = ScriptedModel([forever(next_call)])
+    Agent(
+        model,
+        TOOLS,
+        memory=memory,
+        dialect=dialect,
+        limits=Limits(max_steps=rounds, on_limit="stop", repeat_threshold=99, no_progress_steps=99),
+    ).invoke(task)
+    assert len(model.requests) == rounds
+    return model
+
+
+@pytest.mark.parametrize("dialect", ["native", "json_action"])
+@pytest.mark.parametrize("memory", [Window(rounds=1), Window(rounds=3), Full()], ids=str)
+def test_s04_the_goal_is_in_every_prompt(memory: Memory, dialect: str) -> None:
+    """However long a run gets, the system text and the first task are in what is sent, letter for letter."""
+    task = "Find the xylophone-47 and nothing else."
+    for request in long_run(memory, task, dialect=dialect).requests:
+        assert task in said_in(request.messages)
+        assert text_of(request.messages[0].content).startswith(EN.system)
+        assert wrong_prompt(request.messages) == []
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_h02_no_window_parts_a_call_from_its_result(rounds: int) -> None:
+    """The boundary is always the edge of a round: what is kept of it is kept whole."""
+    for request in long_run(Window(rounds=rounds), "Go on.").requests:
+        kept = [message for message in request.messages if isinstance(message, AIMessage)]
+        assert len(kept) <= rounds
+        assert wrong_prompt(request.messages) == []
+
+
+def test_h07_warnings_and_nudges_are_no_second_system_message() -> None:
+    """After a warning, an empty reply and a change of strategy there is still one system message, first."""
+    script = [
+        call("look", q="x"),
+        call("look", q="x"),  # brings the warning
+        "",  # brings a nudge
+        call("add", a="one"),  # refused
+        call("add", a="two"),  # refused: two failures change the strategy
+        "Done.",
+    ]
+    model = ScriptedModel(script)
+    result = Agent(model, TOOLS, limits=Limits(no_progress_steps=9)).invoke("Go on.")
+    assert "strategy_changed" in [one.event for one in result.transitions]
+    for request in model.requests:
+        assert [number for number, one in enumerate(request.messages) if isinstance(one, SystemMessage)] == [0]
+        assert wrong_prompt(request.messages) == []
+
+
+def test_h08_a_failed_turn_leaves_neither_its_task_nor_its_error() -> None:
+    """The user asks again with the same text: it is sent once, and nothing pretends to be the assistant's."""
+    model = ScriptedModel([RuntimeError("secret outage"), RuntimeError("secret outage"), "Done."])
+    agent = Agent(model, limits=Limits(backoff=0))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    assert agent.invoke("Do it.", config).answer is None
+    assert agent.invoke("Do it.", config).answer == "Done."
+    messages = model.requests[-1].messages
+    assert [type(message) for message in messages] == [SystemMessage, HumanMessage]
+    assert messages[1].content == "Do it."
+    assert "outage" not in said_in(messages)
+
+
+def test_h08_two_user_messages_in_a_row_are_sent_as_one() -> None:
+    """A turn that ended without an answer is followed by the next task: both are kept, in one message."""
+    done = '{"action": "FINISH", "action_input": {"answer": "Done."}}'
+    model = ScriptedModel(['{"action": "look", "action_input": {"q": "x"}}', RuntimeError("outage"), done])
+    agent = Agent(model, TOOLS, dialect="json_action", limits=Limits(max_retries=0))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    agent.invoke("First.", config)
+    agent.invoke("Second.", config)
+    messages = model.requests[-1].messages
+    assert wrong_prompt(messages) == []
+    assert "about x" in text_of(messages[-1].content)
+    assert text_of(messages[-1].content).endswith("Second.")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_h10_a_task_larger_than_any_window_is_still_sent(name: str) -> None:
+    """A prompt always has its user turn: the task is never what is cut, whatever its size and the window's."""
+    task = "x" * 4_000
+    dialect = dialect_for(name)
+    history = [block("task", HumanMessage(task))]
+    for memory in (Window(rounds=1), Full()):
+        messages = sent(dialect, memory.view(history))
+        assert [message.content for message in messages if isinstance(message, HumanMessage)] == [task]
+
+
+@pytest.mark.parametrize("memory", [Window(rounds=1), Full()], ids=str)
+def test_h10_an_empty_history_has_an_empty_view(memory: Memory) -> None:
+    """Nothing raises where there is nothing yet."""
+    assert memory.view([]) == ()
+
+
+def test_h10_a_budget_that_the_task_alone_overruns_is_said_before_the_model_is_asked() -> None:
+    """A named end, not a prompt without its task."""
+    model = ScriptedModel(["never"])
+    result = Agent(model, limits=Limits(token_budget=50)).invoke("x" * 4_000)
+    assert (result.reason, result.model_calls, model.count) == ("token_budget", 0, 0)
+
+
+# ---------------------------------------------------------------- turns
+
+
+def conversation(*texts: str) -> list[Block]:
+    """A conversation of answered turns; the last one is open."""
+    blocks = []
+    for turn, text in enumerate(texts):
+        blocks.append(block("task", HumanMessage(text), turn=turn))
+        if turn < len(texts) - 1:
+            blocks.append(block("answer", AIMessage(f"re {text}"), turn=turn))
+    return blocks
+
+
+def test_an_earlier_task_is_seen_when_its_answer_is() -> None:
+    """An answer without its question says little: a task comes along with the turn that is in the window."""
+    seen = Window(rounds=1).view(conversation("one", "two", "three", "four"))
+    assert [text_of(message.content) for message in flatten(seen)] == ["one", "three", "re three", "four"]
+
+
+def test_the_first_task_of_a_conversation_and_the_newest_are_always_seen() -> None:
+    """What the conversation is about, and what is asked now."""
+    history = conversation(*(f"task {turn}" for turn in range(30)))
+    texts = [text_of(message.content) for message in flatten(Window(rounds=2).view(history))]
+    assert (texts[0], texts[-1]) == ("task 0", "task 29")
+
+
+@pytest.mark.parametrize("kept", [1, 2, 5, 50])
+def test_the_prompt_of_a_long_run_stays_flat(kept: int) -> None:
+    """With a window the number of messages sent does not grow with the run."""
+    sizes = [len(request.messages) for request in long_run(Window(rounds=kept), "Go on.", rounds=30).requests]
+    assert max(sizes) <= 2 + 2 * kept
+    assert sizes == sorted(sizes)
+
+
+# ---------------------------------------------------------------- conversations
+
+
+def test_a_conversation_is_kept_between_runs() -> None:
+    """What a run gives back is what the next one gets; another thread has nothing of it."""
+    store, kept = InMemoryConversations(), tuple(conversation("one"))
+    assert store.open("t", "run-1") == ()
+    store.close("t", "run-1", kept)
+    assert store.open("t", "run-2") == kept
+    assert store.open("u", "run-3") == ()
+
+
+def test_a_run_that_keeps_nothing_leaves_the_conversation_as_it_was() -> None:
+    """A failed turn is rolled back."""
+    store, kept = InMemoryConversations(), tuple(conversation("one"))
+    store.open("t", "run-1")
+    store.close("t", "run-1", kept)
+    store.open("t", "run-2")
+    store.close("t", "run-2", None)
+    assert store.open("t", "run-3") == kept
+
+
+def test_one_run_at_a_time_has_a_thread() -> None:
+    """S07: a second run on the thread is refused by name until the first has given it back."""
+    store = InMemoryConversations()
+    store.open("t", "run-1")
+    with pytest.raises(RunBusy, match=r"'t' is in use by run run-1"):
+        store.open("t", "run-2")
+    assert store.open("t", "run-1") == ()
+    store.close("t", "run-2", ())  # not its own: changes nothing
+    with pytest.raises(RunBusy):
+        store.open("t", "run-2")
+    store.close("t", "run-1", None)
+    assert store.open("t", "run-2") == ()
+
+
+def test_of_many_runs_at_once_one_gets_the_thread() -> None:
+    """The claim is atomic."""
+    store, barrier, got = InMemoryConversations(), threading.Barrier(8), []
+
+    def claim(number: int) -> None:
+        barrier.wait()
+        try:
+            store.open("t", f"run-{number}")
+        except RunBusy:
+            return
+        got.append(number)
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1
+
+
+# ---------------------------------------------------------------- the check itself
+
+TASK, ANSWER = HumanMessage("task"), AIMessage("answer")
+ASKS = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "a"}])
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([ANSWER], "not the user's"),
+        ([TASK, TASK], "both HumanMessage"),
+        ([TASK, ANSWER, ANSWER], "both AIMessage"),
+        ([TASK, ASKS], "never answered"),
+        ([TASK, ASKS, TASK], "before"),
+        ([TASK, AIMessage(" ")], "empty"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_check_of_these_tests_sees_what_is_wrong(messages: list[AnyMessage], words: str) -> None:
+    """A check that finds nothing wrong with anything would prove nothing."""
+    assert [fault for fault in wrong_history(messages) if words in fault]
