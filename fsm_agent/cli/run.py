@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from langchain_core.runnables import RunnableConfig
@@ -30,6 +30,8 @@ from fsm_agent.tools.registry import Registry
 __all__ = ["Order", "Watch", "carry_out", "memory_of", "read_task", "report"]
 
 _MAX_TASK_CHARS: Final = 1_000_000
+_LOCAL_MODEL_TIMEOUT: Final = 600.0
+"""Seconds. A small machine reads a long prompt at some ten tokens a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,16 +86,18 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
 
     Raises `FsmAgentError` when the agent cannot be built.
     """
-    choice = order.choice
+    choice, limits = order.choice, _patient(order)
     if not watch.quiet:
         at = f" at {choice.base_url}" if choice.base_url else ""
         note(f"model {choice.model}{at} ({choice.why})")
     if choice.local:
         start(choice.model, quiet=watch.quiet)
     shown = watch.quiet or watch.log
-    view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming))
+    view = view_for(limits, quiet=shown, streaming=bool(watch.streaming))
     run_id = uuid.uuid4()
-    agent = _agent(order, view, json_logger(sys.stderr) if watch.log else silent_logger(), str(run_id))
+    agent = _agent(
+        replace(order, limits=limits), view, json_logger(sys.stderr) if watch.log else silent_logger(), str(run_id)
+    )
 
     def told() -> None:
         view.stopping()
@@ -110,6 +114,13 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
             elif isinstance(item, RunResult):
                 return item
     raise RunError("the run ended without a result")
+
+
+def _patient(order: Order) -> Limits:
+    """The limits; a model on this machine may take its time for a reply, unless somebody has said how long."""
+    if order.choice.local and "model_timeout" not in order.limits.model_fields_set:
+        return order.limits.replace(model_timeout=_LOCAL_MODEL_TIMEOUT)
+    return order.limits
 
 
 def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
