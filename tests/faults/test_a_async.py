@@ -1,0 +1,639 @@
+"""Family A: event loops, threads, context variables and cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent import Approve, Event, RunError, State, Status, StopReason, Token, tool
+from fsm_agent.errors import UnknownRun
+from fsm_agent.testing import FakeClock, ScriptedModel, call, server
+from langchain_openai import ChatOpenAI
+from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, answers_in, client, consistent, in_thread, make, run
+
+RUN = {"configurable": {"run_id": "r", "thread_id": "t"}}
+THREAD = {"configurable": {"thread_id": "t"}}
+
+
+def add(a: int, b: int) -> str:
+    """Add."""
+    return str(a + b)
+
+
+async def aadd(a: int, b: int) -> str:
+    """Add, without blocking."""
+    await asyncio.sleep(0)
+    return str(a + b)
+
+
+# ---------------------------------------------------------------- A02 stopping from another task
+
+
+async def test_a02_stop_during_execute_is_a_typed_ending_of_the_first_caller() -> None:
+    """Cancelled from another task, the tool is really stopped, and the caller gets a cancelled result, not a bare False."""
+    started, cleaned = asyncio.Event(), []
+
+    async def slow() -> str:
+        """Take long."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+        return "never"
+
+    seen = Seen()
+    with ScriptedModel([call("slow")]) as model:
+        agent = make(model, [slow], observers=[seen])
+        task = asyncio.ensure_future(agent.ainvoke("go", RUN))
+        await started.wait()
+        assert agent.cancel("r", "not needed any more") is True
+        result = await task
+    assert (result.status, result.reason, result.answer) == (Status.CANCELLED, StopReason.CANCELLED, None)
+    assert cleaned == [True]
+    assert (seen.records[-1].source, seen.records[-1].event, seen.records[-1].target) == (
+        State.EXECUTE,
+        Event.CANCELLED,
+        State.ABORT,
+    )
+    assert consistent(seen.records)
+    assert agent.cancel("r") is False
+
+
+async def test_a02_a_second_run_never_cancels_the_first() -> None:
+    """Five runs started at once on one agent: each has its own ending."""
+    by_task: dict[str, Any] = {f"task-{number}": [call("aadd", a=number, b=1), f"done-{number}"] for number in range(5)}
+    with ScriptedModel(by_task=by_task) as model:
+        agent = make(model, [aadd])
+        results = await asyncio.gather(*(agent.ainvoke(f"task-{number}") for number in range(5)))
+    assert [result.answer for result in results] == [f"done-{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a02_stop_reaches_a_sync_run_in_any_tool(batch: int, kind: str) -> None:
+    """The same for `invoke`, cancelled from a plain thread, with sync and async tools, alone and in a batch."""
+    started, release = threading.Semaphore(0), threading.Event()
+
+    @tool("slow")
+    def slow(n: int) -> str:
+        """Take long."""
+        started.release()
+        release.wait(PATIENCE)
+        return "late"
+
+    @tool("slow")
+    async def aslow(n: int) -> str:
+        """Take long."""
+        started.release()
+        while not release.is_set():
+            await asyncio.sleep(0.005)
+        return "late"
+
+    seen = Seen()
+    with ScriptedModel([[call("slow", n=number) for number in range(batch)]]) as model:
+        agent = make(model, [slow if kind == "sync" else aslow], observers=[seen])
+        join = in_thread(lambda: agent.invoke("go", RUN))
+        for _ in range(batch):
+            assert started.acquire(timeout=PATIENCE)
+        assert agent.cancel("r") is True
+        result = join()
+    release.set()
+    assert (result.status, result.reason) == (Status.CANCELLED, StopReason.CANCELLED)
+    assert consistent(seen.records)
+    assert [one.text.count("unknown") for one in result.messages if one.type == "tool"] == [1] * batch
+
+
+# ---------------------------------------------------------------- A03 event loops that come and go
+
+
+@pytest.mark.parametrize("given", [add, aadd], ids=["sync", "async"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a03_one_agent_runs_again_and_again(way: str, given: Any) -> None:
+    """Two runs in one process, each async one on a loop of its own."""
+    script = [[call(given.__name__, a=1, b=2), call(given.__name__, a=3, b=4)], "done"] * 2
+    with ScriptedModel(script) as model:
+        agent = make(model, [given])
+        assert [run(agent, "go", way).answer for _ in range(2)] == ["done", "done"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a03_the_real_client_outlives_its_first_loop(way: str) -> None:
+    """A real client whose first event loop was closed serves the next run, also after runs of another kind."""
+    with server([call("aadd", a=1, b=2), "one", call("aadd", a=3, b=4), "two", "three"]) as s:
+        agent = make(ChatOpenAI(base_url=s.base_url, api_key="none", model="fake"), [aadd])  # type: ignore[arg-type]  # text will do
+        assert run(agent, "go", way).answer == "one"
+        assert run(agent, "go", way).answer == "two"
+        assert run(agent, "go", "invoke").answer == "three"
+
+
+async def test_a03_a_sync_run_inside_a_running_loop_works() -> None:
+    """In a notebook, where a loop is running, `invoke` and `stream` work too: tools and model never touch that loop."""
+    script = [[call("add", a=1, b=2), call("aadd", a=3, b=4)], call("aadd", a=5, b=6), "done"]
+    with ScriptedModel([*script, *script]) as model:
+        agent = make(model, [add, aadd])
+        assert agent.invoke("go").answer == "done"
+        assert list(agent.stream("go"))[-1].answer == "done"
+    assert [message.text for message in answers_in(model.requests[2])] == ["3", "7", "11"]
+
+
+def test_a03_runs_in_threads_with_and_without_loops() -> None:
+    """Runs in plain threads, one with a loop of its own, one without."""
+    with ScriptedModel(lambda request: call("aadd", a=1, b=2) if len(request.messages) < 3 else "done") as model:
+        agent = make(model, [aadd])
+        joins = [in_thread(lambda way=way: run(agent, "go", way)) for way in WAYS * 2]  # type: ignore[misc]  # a default binds it
+        assert {join().answer for join in joins} == {"done"}
+
+
+# ---------------------------------------------------------------- A04 context variables
+
+
+tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a04_context_variables_reach_every_tool_and_leak_from_none(way: str) -> None:
+    """A value set before the run is seen in sync, async, timed, parallel and retried tools; what a tool sets stays its own."""
+    ledger = Ledger()
+
+    def reads(name: str) -> str:
+        ledger.note(name=name, tenant=tenant.get())
+        tenant.set(f"of {name}")
+        return f"{name} {len(ledger)}"
+
+    @tool("plain")
+    def plain(n: int) -> str:
+        """Read it."""
+        return reads("plain")
+
+    @tool("coroutine")
+    async def coroutine(n: int) -> str:
+        """Read it."""
+        await asyncio.sleep(0)
+        return reads("coroutine")
+
+    @tool("timed", timeout=5)
+    def timed(n: int) -> str:
+        """Read it."""
+        return reads("timed")
+
+    @tool("flaky")
+    def flaky(n: int) -> str:
+        """Read it, then fail once."""
+        text = reads("flaky")
+        if sum(entry["name"] == "flaky" for entry in ledger.entries) == 1:
+            raise ConnectionError("down")
+        return text
+
+    names = ["plain", "coroutine", "timed", "flaky"]
+    script = [*(call(name, n=1) for name in names), [call(name, n=2) for name in names], "done"]
+    token = tenant.set("acme")
+    try:
+        with ScriptedModel(script) as model:
+            result = run(make(model, [plain, coroutine, timed, flaky]), "go", way)
+        assert tenant.get() == "acme"
+    finally:
+        tenant.reset(token)
+    assert result.answer == "done"
+    assert len(ledger) == 9
+    assert {entry["tenant"] for entry in ledger.entries} == {"acme"}
+
+
+async def test_a04_concurrent_runs_keep_their_own_values() -> None:
+    """Twenty runs at once, each with its own value."""
+    ledger = Ledger()
+
+    def reads(task: str) -> str:
+        """Read it."""
+        ledger.note(task=task, tenant=tenant.get())
+        return tenant.get()
+
+    by_task: dict[str, Any] = {f"<{n}>": [call("reads", task=str(n)), "done"] for n in range(20)}
+    with ScriptedModel(by_task=by_task) as model:
+        agent = make(model, [reads])
+
+        async def one(number: int) -> None:
+            tenant.set(str(number))
+            assert (await agent.ainvoke(f"<{number}>")).answer == "done"
+
+        await asyncio.gather(*(one(number) for number in range(20)))
+    assert all(entry["task"] == entry["tenant"] for entry in ledger.entries)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a04_the_model_sees_the_callers_context(way: str) -> None:
+    """A model (its client, its tracing) runs in the caller's context too."""
+    token = tenant.set("acme")
+    try:
+        with ScriptedModel([lambda _: tenant.get()]) as model:
+            assert run(make(model), "who?", way).answer == "acme"
+    finally:
+        tenant.reset(token)
+
+
+# ---------------------------------------------------------------- A05 what an observer binds
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a05_what_an_observer_binds_it_can_unbind(way: str) -> None:
+    """Observers run in the run's own context: bound at the first transition, seen at every later one, reset at the last."""
+    bound: contextvars.ContextVar[str] = contextvars.ContextVar("bound", default="")
+    seen: list[str] = []
+    tokens: list[contextvars.Token[str]] = []
+
+    def observer(record: Any) -> None:
+        if record.seq == 1:
+            tokens.append(bound.set(record.run_id))
+        seen.append(bound.get())
+        if record.target is State.FINISH:
+            bound.reset(tokens[0])
+            seen.append("reset")
+
+    with ScriptedModel([call("add", a=1, b=2), "done"]) as model:
+        result = run(make(model, [add], observers=[observer]), "go", way)
+    assert seen == [result.run_id] * len(result.transitions) + ["reset"]
+
+
+# ---------------------------------------------------------------- A06 every cause has one ending
+
+
+class CancelOnSleep(FakeClock):
+    """Cancels run "r" in the middle of a backoff."""
+
+    def __init__(self) -> None:
+        super().__init__(on_sleep=lambda _: self.cancel())
+        self.cancel: Callable[[], Any] = lambda: None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a06_cancelled_in_a_backoff(way: str) -> None:
+    """A cancellation during the wait before a retry: no further model call, one ending."""
+    clock, seen = CancelOnSleep(), Seen()
+    with ScriptedModel([RuntimeError("down")]) as model:
+        agent = make(model, clock=clock, observers=[seen])
+        clock.cancel = lambda: agent.cancel("r")
+        result = run(agent, "go", way, RUN)
+    assert (result.status, result.reason, model.count) == (Status.CANCELLED, StopReason.CANCELLED, 1)
+    assert (seen.records[-1].source, seen.records[-1].event) == (State.RETRY, Event.CANCELLED)
+    assert consistent(seen.records)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a06_cancelled_while_the_model_thinks(way: str) -> None:
+    """A cancellation during PLAN comes back at once, although the model never answers."""
+    started, release, seen = threading.Event(), threading.Event(), Seen()
+
+    async def ahang(_: Any) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def hang(_: Any) -> str:
+        started.set()
+        release.wait(PATIENCE)
+        return "late"
+
+    with ScriptedModel([ahang if way.startswith("a") else hang]) as model:
+        agent = make(model, observers=[seen])
+        join = in_thread(lambda: run(agent, "go", way, RUN))
+        assert started.wait(PATIENCE)
+        assert agent.cancel("r") is True
+        result = join()
+    release.set()
+    assert (result.status, result.reason, result.model_calls) == (Status.CANCELLED, StopReason.CANCELLED, 0)
+    assert [(record.source, record.event) for record in seen.records] == [(State.PLAN, Event.CANCELLED)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("state", ["PLAN", "VALIDATE", "OBSERVE", "DECIDE", "EXECUTE"])
+def test_a06_cancelled_between_two_effects(state: str, way: str) -> None:
+    """Asked to stop while the engine computes, the run stops before its next effect: nothing is executed after the request."""
+    ledger = Ledger()
+
+    def observer(record: Any) -> None:
+        if record.target == state:
+            agent.cancel("r")
+
+    def noted() -> str:
+        """Work."""
+        ledger.note()
+        return "worked"
+
+    seen = Seen()
+    model = ScriptedModel([call("noted"), "done"])
+    agent = make(model, [noted], observers=[observer, seen])
+    result = run(agent, "go", way, RUN)
+    assert (result.status, result.reason) == (Status.CANCELLED, StopReason.CANCELLED)
+    executed = {"VALIDATE": 0, "EXECUTE": 0, "OBSERVE": 1, "DECIDE": 1, "PLAN": 1}[state]
+    assert (len(ledger), model.count) == (executed, 1)
+    assert consistent(seen.records)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a06_cancelled_while_a_person_is_asked(way: str) -> None:
+    """A cancellation from inside the approval, even beside a yes, executes nothing."""
+    ledger = Ledger()
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        ledger.note()
+        return "paid"
+
+    def approve(_: Any) -> bool:
+        agent.cancel("r")
+        return True
+
+    with ScriptedModel([call("pay")]) as model:
+        agent = make(model, [pay], approve=approve)
+        result = run(agent, "go", way, RUN)
+    assert (result.status, result.reason, len(ledger)) == (Status.CANCELLED, StopReason.CANCELLED, 0)
+
+
+def test_a06_a_suspended_run_is_cancelled_for_good() -> None:
+    """A run that waits for a person can be cancelled; it cannot be resumed then, and its thread is free."""
+    ledger, seen = Ledger(), Seen()
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        ledger.note()
+        return "paid"
+
+    with ScriptedModel([call("pay"), "second"]) as model:
+        agent = make(model, [pay], observers=[seen])
+        assert run(agent, "go", config=RUN).status is Status.SUSPENDED
+        assert agent.cancel("r") is True
+        assert agent.cancel("r") is False
+        with pytest.raises(UnknownRun):
+            agent.resume("r", decision=Approve())
+        assert run(agent, "go on", config=THREAD).answer == "second"
+    assert len(ledger) == 0
+    first = seen.of("r")
+    assert consistent(first)
+    assert (first[-1].source, first[-1].event) == (State.REVIEW, Event.CANCELLED)
+
+
+async def test_a06_a_task_cancelled_before_it_began_has_no_run() -> None:
+    """Cancelled before its first step, nothing was asked, nothing is recorded, and the thread is free."""
+    seen = Seen()
+    with ScriptedModel(["hello"]) as model:
+        agent = make(model, observers=[seen])
+        task = asyncio.ensure_future(agent.ainvoke("go", RUN))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (seen.records, agent.cancel("r")) == ([], False)
+        assert (await agent.ainvoke("go", RUN)).answer == "hello"
+
+
+@pytest.mark.parametrize("where", ["PLAN", "EXECUTE", "RETRY", "REVIEW"])
+async def test_a06_task_cancel_propagates_and_leaves_a_terminal_run(where: str) -> None:
+    """Cancelled from outside in any waiting state: CancelledError reaches the awaiter, the run is terminal, the thread is free."""
+    waiting = asyncio.Event()
+
+    async def hangs(*_: Any) -> Any:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    class Clock(FakeClock):
+        """Hangs in its async sleep."""
+
+        async def asleep(self, seconds: float) -> None:
+            await hangs()
+
+    @tool("act", requires_approval=where == "REVIEW")
+    async def act() -> str:
+        """Act."""
+        await hangs()
+        return "never"
+
+    first: Any = {"PLAN": hangs, "RETRY": RuntimeError("down")}.get(where, call("act"))
+    seen = Seen()
+    with ScriptedModel([first, "second"]) as model:
+        agent = make(model, [act], clock=Clock(), observers=[seen], approve=hangs)
+        task = asyncio.ensure_future(agent.ainvoke("go", RUN))
+        await waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        first_run = seen.of("r")
+        assert consistent(first_run)
+        assert (first_run[-1].source, first_run[-1].event, first_run[-1].reason) == (
+            where,
+            Event.CANCELLED,
+            StopReason.CANCELLED,
+        )
+        assert agent.cancel("r") is False
+        assert (await agent.ainvoke("again", THREAD)).answer == "second"
+
+
+async def test_a06_a_time_out_of_the_caller_is_a_time_out() -> None:
+    """`asyncio.timeout` around a run raises TimeoutError at once; the run is terminal."""
+    seen = Seen()
+
+    async def hangs(_: Any) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    with ScriptedModel([hangs]) as model:
+        agent = make(model, observers=[seen])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await agent.ainvoke("go", RUN)
+    assert consistent(seen.records)
+    assert agent.cancel("r") is False
+
+
+async def test_a06_a_failing_sibling_of_a_task_group_stops_the_run() -> None:
+    """In a TaskGroup the failure of another task cancels the run, and only the real error comes out."""
+    seen, waiting = Seen(), asyncio.Event()
+
+    async def hangs() -> str:
+        """Hang."""
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def fails() -> None:
+        await waiting.wait()
+        raise LookupError("elsewhere")
+
+    with ScriptedModel([call("hangs")]) as model:
+        agent = make(model, [hangs], observers=[seen])
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(agent.ainvoke("go", RUN))
+                group.create_task(fails())
+    assert [type(error) for error in caught.value.exceptions] == [LookupError]
+    assert consistent(seen.records)
+
+
+async def test_a06_cancelled_by_the_agent_and_by_the_task_at_once() -> None:
+    """Both at once: the task's own cancellation is not swallowed, and there is one ending."""
+    seen, waiting = Seen(), asyncio.Event()
+
+    async def hangs() -> str:
+        """Hang."""
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    with ScriptedModel([call("hangs")]) as model:
+        agent = make(model, [hangs], observers=[seen])
+        task = asyncio.ensure_future(agent.ainvoke("go", RUN))
+        await waiting.wait()
+        agent.cancel("r")
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    assert task.cancelled() or task.result().status is Status.CANCELLED
+    assert consistent(seen.records)
+    assert len(seen.ends()) == 1
+
+
+async def test_a06_a_task_cancelled_after_its_run_is_not_uncancelled() -> None:
+    """Cancelling the run leaves the surrounding task alive and well: what follows it in the task goes on."""
+    waiting = asyncio.Event()
+
+    async def hangs() -> str:
+        """Hang."""
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    with ScriptedModel([call("hangs")]) as model:
+        agent = make(model, [hangs])
+
+        async def body() -> str:
+            result = await agent.ainvoke("go", RUN)
+            await asyncio.sleep(0)
+            task = asyncio.current_task()
+            assert task is not None
+            return f"{result.status} {task.cancelling()}"
+
+        task = asyncio.ensure_future(body())
+        await waiting.wait()
+        agent.cancel("r")
+        assert await task == "cancelled 0"
+
+
+# ---------------------------------------------------------------- A07 events from elsewhere
+
+
+def test_a07_two_resumes_from_two_threads_are_one() -> None:
+    """Of many threads that resume the same run exactly one goes on; only the others get the error, and the call ran once."""
+    ledger = Ledger()
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        ledger.note()
+        return "paid"
+
+    with ScriptedModel([call("pay"), "done"]) as model:
+        agent = make(model, [pay])
+        run(agent, "go", config=RUN)
+        gate = threading.Barrier(8)
+
+        def resume() -> Any:
+            gate.wait(PATIENCE)
+            try:
+                return agent.resume("r", decision=Approve()).answer
+            except RunError as error:
+                return type(error)
+
+        results = [join() for join in [in_thread(resume) for _ in range(8)]]
+    assert results.count("done") == 1
+    assert results.count(UnknownRun) == 7
+    assert len(ledger) == 1
+
+
+def test_a07_a_cancellation_from_a_thread_without_a_loop_reaches_an_async_run() -> None:
+    """`cancel` may come from any thread; the run ends in its own loop, and only there."""
+    started = threading.Event()
+    home: list[int] = []
+
+    async def hangs() -> str:
+        """Hang."""
+        home.append(threading.get_ident())
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            home.append(threading.get_ident())
+        return "never"
+
+    with ScriptedModel([call("hangs")]) as model:
+        agent = make(model, [hangs])
+        join = in_thread(lambda: asyncio.run(agent.ainvoke("go", RUN)))
+        assert started.wait(PATIENCE)
+        assert agent.cancel("r") is True
+        assert join().status is Status.CANCELLED
+    assert home[0] == home[1]
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_a07_cancelled_between_two_tokens(way: str) -> None:
+    """A cancellation that comes while the caller holds a token stops the run at the next step, with one ending."""
+    seen = Seen()
+    with ScriptedModel(["one two three four five six"]) as model:
+        agent = make(model, observers=[seen])
+        items: list[Any] = []
+
+        def take(item: Any) -> None:
+            items.append(item)
+            if isinstance(item, Token):
+                agent.cancel("r")
+
+        if way == "stream":
+            for item in agent.stream("go", RUN):
+                take(item)
+        else:
+
+            async def all_of() -> None:
+                async for item in agent.astream("go", RUN):
+                    take(item)
+
+            asyncio.run(all_of())
+    assert items[-1].status is Status.CANCELLED
+    assert len([item for item in items if isinstance(item, Token)]) < 6
+    assert consistent(seen.records)
+
+
+def test_a07_many_cancellations_and_endings_at_once() -> None:
+    """A hundred short runs, each cancelled from elsewhere at a random moment: every one has exactly one ending, none hangs."""
+    seen = Seen()
+    model = ScriptedModel(lambda request: call("aadd", a=1, b=2) if len(request.messages) < 3 else "done")
+    agent = make(model, [aadd], observers=[seen])
+
+    async def one(number: int) -> Status:
+        return (await agent.ainvoke("go", {"configurable": {"run_id": str(number)}})).status
+
+    async def all_of() -> list[Status]:
+        tasks = [asyncio.ensure_future(one(number)) for number in range(100)]
+        for number in range(100):
+            if number % 3 == 0:
+                await asyncio.sleep(0)
+            agent.cancel(str(number))
+        return await asyncio.gather(*tasks)
+
+    statuses = asyncio.run(all_of())
+    assert set(statuses) <= {Status.COMPLETED, Status.CANCELLED}
+    for number in range(100):
+        records = seen.of(str(number))
+        assert consistent(records), number
+
+
+async def test_a07_a_client_without_its_own_loop_is_usable_from_two_tasks() -> None:
+    """Two runs at once through one real client."""
+    with server(lambda request: f"echo {request.messages[-1]['content']}") as s:
+        agent = make(client(s))
+        results = await asyncio.gather(*(agent.ainvoke(f"t{number}") for number in range(6)))
+    assert [result.answer for result in results] == [f"echo t{number}" for number in range(6)]
