@@ -1,0 +1,444 @@
+"""Family C, as far as no trail is needed: nothing runs on a yes that was given to something else."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from fsm_agent import Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
+from fsm_agent.errors import UnknownRun
+from fsm_agent.testing import Call, FakeClock, ScriptedModel, call
+from tests.faults.kit import (
+    PATIENCE,
+    WAYS,
+    Ledger,
+    answers_in,
+    assert_sendable,
+    consistent,
+    in_thread,
+    make,
+    run,
+)
+
+RUN = {"configurable": {"run_id": "r", "thread_id": "t"}}
+
+
+def transfer_of(ledger: Ledger, **options: Any) -> Any:
+    """A tool that moves money, and therefore asks."""
+
+    @tool("transfer", requires_approval=True, **options)
+    def transfer(amount: int, to: str = "bob") -> str:
+        """Transfer money."""
+        ledger.note(amount=amount, to=to)
+        if options.get("retry") is not None:
+            raise ConnectionError("bank down")
+        return f"transferred {amount} to {to}"
+
+    return transfer
+
+
+def look_of(ledger: Ledger) -> Any:
+    """A tool that needs nobody."""
+
+    def look(q: str) -> str:
+        """Look something up."""
+        ledger.note(q=q)
+        return f"saw {q}"
+
+    return look
+
+
+def suspended(agent: Any, task: str = "go", config: Any = None) -> RunResult:
+    """A run that waits for a person."""
+    result = run(agent, task, "invoke", config or RUN)
+    assert result.status is Status.SUSPENDED
+    assert result.pending is not None
+    return result
+
+
+# ---------------------------------------------------------------- C07 a rejected call
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_c07_a_rejected_call_is_never_executed_in_place(way: str) -> None:
+    """Denied by `approve`: zero executions, the model reads the reason, and the record has the decision and the call's signature."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10), "I did not"]) as model:
+        result = run(make(model, [transfer_of(ledger)], approve=lambda _: Deny("over the limit")), "pay", way)
+    assert (result.status, result.answer, len(ledger), result.tool_calls) == (Status.COMPLETED, "I did not", 0, 0)
+    (told,) = answers_in(model.requests[1])
+    assert "over the limit" in told.text
+    assert told.status == "error"
+    denied = next(record for record in result.transitions if record.event is Event.DENIED)
+    assert (denied.source, denied.target, denied.tools) == (State.REVIEW, State.OBSERVE, ("transfer",))
+    assert len(denied.signatures[0]) == 16
+    assert denied.at >= 0
+    assert State.EXECUTE not in result.path()
+    assert denied.failures == 0
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_c07_a_rejected_call_is_never_executed_after_a_pause(asynchronous: bool) -> None:
+    """The same for a run that was suspended and resumed with a denial."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10), "I did not"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        result = _resume(agent, Deny("not today"), asynchronous)
+    assert (result.status, result.answer, len(ledger)) == (Status.COMPLETED, "I did not", 0)
+    assert "not today" in answers_in(model.requests[1])[0].text
+    assert consistent(result.transitions)
+
+
+def _resume(agent: Any, decision: Any, asynchronous: bool = False) -> RunResult:
+    import asyncio
+
+    result = asyncio.run(agent.aresume("r", decision=decision)) if asynchronous else agent.resume("r", decision=decision)
+    assert isinstance(result, RunResult)
+    return result
+
+
+def test_c07_a_denial_can_stop_the_run() -> None:
+    """`Deny(stop=True)` ends the run as denied: no further model call."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10)]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        result = agent.resume("r", decision=Deny("stop it", stop=True))
+    assert (result.status, result.reason, len(ledger), model.count) == (Status.FAILED, StopReason.DENIED, 0, 1)
+    told = [message for message in result.messages if message.type == "tool"]
+    assert "stop it" in told[0].text
+
+
+@pytest.mark.parametrize("answer", [None, "yes", 1, [], object()])
+def test_c07_what_is_no_decision_is_no_yes(answer: Any) -> None:
+    """An `approve` that returns something else executes nothing, and says what it may return."""
+    ledger = Ledger()
+    model = ScriptedModel([call("transfer", amount=10), "hm"])
+    result = run(make(model, [transfer_of(ledger)], approve=lambda _: answer), "pay")
+    assert len(ledger) == 0
+    assert result.status is Status.FAILED
+    assert "approve returned" in result.detail
+
+
+def test_c07_an_approver_that_raises_is_no_yes() -> None:
+    """When asking fails, nothing is executed and the run ends typed."""
+    ledger = Ledger()
+
+    def broken(_: Any) -> bool:
+        raise EOFError("no terminal")
+
+    model = ScriptedModel([call("transfer", amount=10), "hm"])
+    result = run(make(model, [transfer_of(ledger)], approve=broken), "pay")
+    assert (len(ledger), result.status) == (0, Status.FAILED)
+    assert "EOFError" in result.detail
+
+
+def test_c07_a_check_that_cannot_decide_asks() -> None:
+    """A `requires_approval` that raises does not let the call pass."""
+    ledger = Ledger()
+
+    @tool(requires_approval=lambda arguments: arguments["nothing"] > 5)
+    def transfer(amount: int) -> str:
+        """Transfer."""
+        ledger.note(amount=amount)
+        return "ok"
+
+    with ScriptedModel([call("transfer", amount=10)]) as model:
+        result = run(make(model, [transfer]), "pay")
+    assert (result.status, len(ledger)) == (Status.SUSPENDED, 0)
+
+
+# ---------------------------------------------------------------- C08 a yes is for one call
+
+
+def test_c08_approved_is_exactly_what_was_shown() -> None:
+    """Approved, the call runs once with the arguments that the person saw."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10), "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        waiting = suspended(agent)
+        assert waiting.pending is not None
+        (shown,) = waiting.pending.calls
+        assert (shown.tool, dict(shown.arguments)) == ("transfer", {"amount": 10, "to": "bob"})
+        assert len(ledger) == 0
+        result = agent.resume("r", decision=Approve())
+    assert ledger.entries == [{"amount": 10, "to": "bob"}]
+    assert (result.status, result.answer, result.tool_calls) == (Status.COMPLETED, "done", 1)
+
+
+def test_c08_another_amount_needs_another_yes() -> None:
+    """A yes for 10 is none for 1000: the model's next call is asked about by itself, the same call too."""
+    ledger = Ledger()
+    asked: list[int] = []
+
+    def approve(one: Any) -> bool:
+        asked.append(one.arguments["amount"])
+        return one.arguments["amount"] == 10
+
+    script = [call("transfer", amount=10), call("transfer", amount=1000), call("transfer", amount=10), "done"]
+    with ScriptedModel(script) as model:
+        run(make(model, [transfer_of(ledger)], approve=approve), "pay")
+    assert asked == [10, 1000, 10]
+    assert [entry["amount"] for entry in ledger.entries] == [10, 10]
+
+
+@pytest.mark.parametrize("way", ["approve", "resume"])
+def test_c08_edited_arguments_are_checked_and_run_as_edited(way: str) -> None:
+    """An edit runs once with its own arguments, and the history shows what really ran."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=1000), "done"]) as model:
+        if way == "approve":
+            result = run(make(model, [transfer_of(ledger)], approve=lambda _: Edit({"amount": 10})), "pay")
+        else:
+            agent = make(model, [transfer_of(ledger)])
+            suspended(agent)
+            result = agent.resume("r", decision=Edit({"amount": 10}))
+    assert ledger.entries == [{"amount": 10, "to": "bob"}]
+    assert (result.status, result.tool_calls) == (Status.COMPLETED, 1)
+    asked = model.requests[1].messages[2]
+    assert asked.tool_calls[0]["args"] == {"amount": 10, "to": "bob"}  # type: ignore[union-attr]  # an AIMessage
+    assert answers_in(model.requests[1])[0].text == "transferred 10 to bob"
+
+
+@pytest.mark.parametrize("args", [{"amount": "much"}, {}, {"amount": 1, "dry_run": True}, {"amount": None}])
+def test_c08_an_edit_that_does_not_fit_is_refused_and_the_run_still_waits(args: dict[str, Any]) -> None:
+    """Resuming with wrong arguments raises, executes nothing, and the run can be resumed with right ones."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=1000), "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        with pytest.raises(RunError, match="do not fit"):
+            agent.resume("r", decision=Edit(args))
+        assert len(ledger) == 0
+        assert agent.resume("r", decision=Edit({"amount": 1})).status is Status.COMPLETED
+    assert ledger.entries == [{"amount": 1, "to": "bob"}]
+
+
+def test_c08_an_edit_in_place_that_does_not_fit_executes_nothing() -> None:
+    """The same through `approve`: nothing runs, the model is told, the run goes on."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=1000), "gave up"]) as model:
+        result = run(make(model, [transfer_of(ledger)], approve=lambda _: Edit({"amount": "much"})), "pay")
+    assert (len(ledger), result.tool_calls) == (0, 0)
+    assert result.status in (Status.COMPLETED, Status.FAILED)
+
+
+def test_c08_a_failed_call_is_not_retried_under_the_old_yes() -> None:
+    """An approved call that fails in a way that could be retried is executed once: a second time needs a second yes."""
+    ledger = Ledger()
+    asked: list[str] = []
+
+    def approve(one: Any) -> bool:
+        asked.append(one.id)
+        return True
+
+    with ScriptedModel([call("transfer", amount=10), call("transfer", amount=10), "gave up"]) as model:
+        result = run(make(model, [transfer_of(ledger, retry=3)], approve=approve, limits={"degrade_after": 9, "abort_after": 9}), "pay")
+    assert (len(ledger), len(asked), len(set(asked))) == (2, 2, 2)
+    assert State.RETRY not in result.path()
+    assert result.answer == "gave up"
+
+
+@pytest.mark.parametrize(("waits", "expired"), [(59.0, False), (60.0, False), (61.0, True)])
+def test_c08_an_expired_approval_is_no_approval(waits: float, expired: bool) -> None:
+    """After `approval_timeout` a yes executes nothing: the run has expired, typed."""
+    ledger, clock = Ledger(), FakeClock()
+    model = ScriptedModel([call("transfer", amount=10), "done"])
+    agent = make(model, [transfer_of(ledger)], clock=clock, limits={"approval_timeout": 60})
+    waiting = suspended(agent)
+    assert waiting.pending is not None
+    assert waiting.pending.expires_in == 60
+    clock.advance(waits)
+    result = agent.resume("r", decision=Approve())
+    if expired:
+        assert (result.status, result.reason, len(ledger), model.count) == (Status.FAILED, StopReason.EXPIRED, 0, 1)
+    else:
+        assert (result.status, len(ledger)) == (Status.COMPLETED, 1)
+    assert consistent(result.transitions)
+
+
+def test_c08_waiting_for_a_person_does_not_count_for_the_deadline() -> None:
+    """A day at the desk is not a day of the run."""
+    ledger, clock = Ledger(), FakeClock()
+    with ScriptedModel([call("transfer", amount=10), "done"]) as model:
+        agent = make(model, [transfer_of(ledger)], clock=clock, limits={"deadline": 10})
+        suspended(agent)
+        clock.advance(86_400)
+        result = agent.resume("r", decision=Approve())
+    assert (result.status, len(ledger)) == (Status.COMPLETED, 1)
+
+
+def test_c08_a_tool_that_changed_meanwhile_is_checked_again() -> None:
+    """Approved while the tool was replaced by one with other arguments: the old arguments are not forced upon it."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10), "hm"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        agent.tools.unregister("transfer")
+
+        @tool("transfer", requires_approval=True)
+        def other(amount: str) -> str:
+            """Transfer in words."""
+            ledger.note(amount=amount)
+            return "ok"
+
+        agent.tools.register(other)
+        result = agent.resume("r", decision=Approve())
+    assert len(ledger) == 0
+    assert result.status is Status.COMPLETED
+    assert answers_in(model.requests[1])[0].status == "error"
+
+
+def test_c08_a_tool_that_is_gone_is_not_run() -> None:
+    """Approved after the tool was unregistered: told as an error, nothing runs."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10), "hm"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        agent.tools.unregister("transfer")
+        result = agent.resume("r", decision=Approve())
+    assert (len(ledger), result.tool_calls, result.answer) == (0, 0, "hm")
+
+
+# ---------------------------------------------------------------- C09 two resumes
+
+
+def test_c09_two_resumes_race_and_one_proceeds() -> None:
+    """Two workers resume the same run at once: exactly one goes on, the other gets a named error, the call ran once."""
+    for _ in range(20):
+        ledger = Ledger()
+        model = ScriptedModel([call("transfer", amount=10), "done"])
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        gate = threading.Barrier(2)
+
+        def resume(agent: Any = agent, gate: threading.Barrier = gate) -> Any:
+            gate.wait(PATIENCE)
+            try:
+                return agent.resume("r", decision=Approve()).status
+            except UnknownRun as error:
+                return str(error)
+
+        joins = [in_thread(resume), in_thread(resume)]
+        outcomes = [join() for join in joins]
+        assert outcomes.count(Status.COMPLETED) == 1
+        assert any("resumed" in outcome for outcome in outcomes if outcome is not Status.COMPLETED)
+        assert len(ledger) == 1
+
+
+def test_c09_a_resumed_run_cannot_be_resumed_again() -> None:
+    """A second resume later, and one of a run that never was, are named errors."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=10), "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        agent.resume("r", decision=Approve())
+        for run_id in ("r", "never"):
+            with pytest.raises(UnknownRun, match=run_id):
+                agent.resume(run_id, decision=Approve())
+    assert len(ledger) == 1
+
+
+def test_c09_a_run_may_wait_more_than_once() -> None:
+    """A resumed run that needs a person again waits again, under the same id."""
+    ledger = Ledger()
+    with ScriptedModel([call("transfer", amount=1), call("transfer", amount=2), "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        again = agent.resume("r", decision=Approve())
+        assert (again.status, again.run_id, len(ledger)) == (Status.SUSPENDED, "r", 1)
+        result = agent.resume("r", decision=Approve())
+    assert [entry["amount"] for entry in ledger.entries] == [1, 2]
+    assert (result.status, result.model_calls) == (Status.COMPLETED, 3)
+    assert consistent(result.transitions)
+
+
+@pytest.mark.parametrize("decision", [None, "yes", True, {}, {"other": Approve()}, {"a": Approve()}, {"a": True, "b": False}])
+def test_c09_a_decision_that_does_not_fit_leaves_the_run_waiting(decision: Any) -> None:
+    """A missing, foreign or untyped decision is a named error; nothing runs, and a right one still works."""
+    ledger = Ledger()
+    batch = [Call("transfer", {"amount": 1}, id="a"), Call("transfer", {"amount": 2}, id="b")]
+    with ScriptedModel([batch, "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        with pytest.raises(RunError):
+            agent.resume("r", decision=decision)
+        assert len(ledger) == 0
+        assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+    assert len(ledger) == 2
+
+
+# ---------------------------------------------------------------- C11 siblings and repeats of a rejection
+
+
+@pytest.mark.parametrize("way", [*WAYS, "resume"])
+def test_c11_one_rejection_leaves_its_sibling(way: str) -> None:
+    """Of two calls one is approved and one rejected: exactly the approved one runs, each is answered with its own outcome."""
+    ledger = Ledger()
+    batch = [Call("transfer", {"amount": 1}, id="a"), Call("transfer", {"amount": 2}, id="b"), Call("look", {"q": "x"}, id="c")]
+    with ScriptedModel([batch, "done"]) as model:
+        tools = [transfer_of(ledger), look_of(ledger)]
+        if way == "resume":
+            agent = make(model, tools)
+            waiting = suspended(agent)
+            assert waiting.pending is not None
+            assert [one.id for one in waiting.pending.calls] == ["a", "b"]
+            assert len(ledger) == 0, "nothing of the batch runs before the person has decided"
+            result = agent.resume("r", decision={"a": Approve(), "b": Deny("too much")})
+        else:
+            result = run(make(model, tools, approve=lambda one: one.arguments["amount"] == 1), "pay", way)
+    assert sorted(map(str, ledger.entries)) == sorted(map(str, [{"amount": 1, "to": "bob"}, {"q": "x"}]))
+    told = answers_in(model.requests[1])
+    assert [message.tool_call_id for message in told] == ["a", "b", "c"]
+    assert [message.status for message in told] == ["success", "error", "success"]
+    assert "refused" in told[1].text
+    assert result.tool_calls == 2
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_c11_a_repeated_rejected_call_is_rejected_by_itself(way: str) -> None:
+    """The model repeats the rejected call: the person is asked once, and the repeats end the run as no progress."""
+    ledger = Ledger()
+    asked: list[int] = []
+
+    def approve(one: Any) -> bool:
+        asked.append(one.arguments["amount"])
+        return False
+
+    model = ScriptedModel(lambda request: call("transfer", amount=10) if request.tools else "I may not")
+    result = run(make(model, [transfer_of(ledger)], approve=approve), "pay", way)
+    assert (asked, len(ledger)) == ([10], 0)
+    assert (result.status, result.answer, model.count) == (Status.PARTIAL, "I may not", 4)
+    assert "no_progress" in result.detail
+    assert "already refused" in answers_in(model.requests[-1])[-1].text
+    assert_sendable(model.requests)
+
+
+def test_c11_another_spelling_of_a_rejected_call_is_the_same_call() -> None:
+    """Key order and defaults do not get a rejected call past the person's no."""
+    ledger = Ledger()
+    asked: list[str] = []
+
+    def approve(one: Any) -> bool:
+        asked.append(one.id)
+        return False
+
+    script = [Call("transfer", '{"amount": 10}'), Call("transfer", '{"to": "bob", "amount": 10}'), "ok"]
+    with ScriptedModel(script) as model:
+        run(make(model, [transfer_of(ledger)], approve=approve), "pay", "stream")
+    assert (len(asked), len(ledger)) == (1, 0)
+
+
+def test_c11_an_edit_into_a_rejected_call_is_not_a_way_around() -> None:
+    """Editing one call into the very call that was rejected before is refused like it."""
+    ledger = Ledger()
+    decisions: list[Any] = [Deny("no"), Edit({"amount": 10})]
+    with ScriptedModel([call("transfer", amount=10), call("transfer", amount=11), "ok"]) as model:
+        run(make(model, [transfer_of(ledger)], approve=lambda _: decisions.pop(0)), "pay")
+    assert [entry["amount"] for entry in ledger.entries] in ([], [10])
+    assert_sendable(model.requests)
