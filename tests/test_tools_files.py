@@ -142,21 +142,19 @@ def test_links_are_not_followed(place: Place) -> None:
     assert place.untouched()
 
 
-def test_devices_pipes_and_sockets_are_not_opened(place: Place) -> None:
+def test_devices_pipes_and_sockets_are_not_opened(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A FIFO (that would block), a socket and a directory are no files; nothing waits for them."""
     os.mkfifo(place.root / "pipe")
     (place.root / "dir").mkdir()
     with socket.socket(socket.AF_UNIX) as server:
-        here = Path.cwd()
-        os.chdir(place.root)
-        try:
-            server.bind("sock")
-        finally:
-            os.chdir(here)
+        monkeypatch.chdir(place.root)  # the path of a socket must be short
+        server.bind("sock")
         for path in ("pipe", "sock", "dir"):
             for operation in (place.read, place.write):
                 with pytest.raises(ToolRefusal):
                     operation(path)
+    with pytest.raises(ToolRefusal, match="'dir' is a directory"):
+        place.write("dir")
     assert stat.S_ISFIFO((place.root / "pipe").stat().st_mode)
 
 
