@@ -164,7 +164,7 @@ def test_threads_register_and_record_without_loss() -> None:
                 assert len(list(registry)) >= 1
                 registry.record("shared", turn % 2 == 0, "x", 1.0)
                 registry.unregister(f"t{number}-{turn}")
-        except BaseException as fault:  # noqa: BLE001 - told to the test below
+        except BaseException as fault:  # told to the test below
             faults.append(fault)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
