@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
@@ -19,6 +19,7 @@ from fsm_agent.effects import (
     Approve,
     AskHuman,
     Broke,
+    CallModel,
     CallTools,
     Cancelled,
     Decision,
@@ -224,6 +225,20 @@ def waits(effect: Wait) -> Waited:
     return Waited()
 
 
+def on(
+    *, model: Line | None = None, tools: Line | None = None, person: Line | None = None, wait: Line = waits
+) -> Callable[[Effect], Outcome]:
+    """An outcome for whatever is asked for; an effect that nothing is given for fails the test."""
+
+    def answer(effect: Effect) -> Outcome:
+        by_kind = {CallModel: model, CallTools: tools, AskHuman: person, Wait: wait}
+        line = by_kind[type(effect)]
+        assert line is not None, f"nobody expected {effect}"
+        return line(effect) if callable(line) else line
+
+    return answer
+
+
 # The shortest way to each state; a run begins in PLAN.
 ADD = asks(raw("add", a=1, b=2))
 WAYS: Mapping[State, Sequence[Line]] = {
@@ -274,6 +289,10 @@ def fold(
             outcome = line(effect) if callable(line) else line
         step = outside(ctx, state, outcome) or behaviour.resolve(ctx, outcome)
         fired = machine.fire(state, step.event, step.ctx)
+        if isinstance(outcome, Cancelled) and outcome.why and fired.ctx.cause is not None:
+            # The cause of a cancellation says who wanted it, instead of what a guard compared.
+            cause = replace(fired.ctx.cause, values={"why": outcome.why})
+            fired = Fired(fired.row, fired.guards, fired.ctx.change(cause=cause))
         yield Moment(state=state, ctx=ctx, effect=effect, outcome=outcome, step=step, fired=fired)
         state, ctx = fired.row.target, fired.ctx
 

@@ -425,7 +425,8 @@ def test_a_guard_has_a_sentence(name: str) -> None:
     assert not guard.sentence.endswith(".")
     for field in fields:
         assert field in guard.describe()
-        assert str(getattr(Limits(), field)) in guard.describe(Limits())
+        value = getattr(Limits(), field)
+        assert (f"never: {field} is off" if value is None else str(value)) in guard.describe(Limits())
     assert "{" not in guard.describe()
 
 
