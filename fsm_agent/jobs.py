@@ -85,6 +85,10 @@ class Job:
             self._inbox = inbox
         return inbox
 
+    def waits_for(self, inbox: SimpleQueue[tuple[str, Any]]) -> bool:
+        """True while the effect that reports on `inbox` is the one under way."""
+        return self._inbox is inbox
+
     def close_inbox(self) -> None:
         """Nothing is under way any more."""
         with self._lock:
@@ -110,7 +114,7 @@ def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Gene
     """
     inbox = job.open_inbox()
     begun = job.clock.monotonic()
-    workers.start(lambda: _report(inbox, work))
+    workers.start(lambda: _report(job, inbox, work))
     try:
         while True:
             left = None if timeout is None else max(timeout - (job.clock.monotonic() - begun), 0.0)
@@ -120,6 +124,7 @@ def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Gene
                 raise TimedOut from None
             if kind is _TOKEN:
                 yield value
+                job.check()
                 continue
             if kind is _CANCEL:
                 raise CancelRequested(value)
@@ -133,10 +138,16 @@ def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Gene
         job.close_inbox()
 
 
-def _report(inbox: SimpleQueue[tuple[str, Any]], work: Callable[[Emit], Any]) -> None:
+def _report(job: Job, inbox: SimpleQueue[tuple[str, Any]], work: Callable[[Emit], Any]) -> None:
+    def emit(text: str) -> None:
+        if not job.waits_for(inbox):
+            raise TimedOut  # nobody waits any more: break off whatever still produces
+        if text:
+            inbox.put((_TOKEN, text))
+
     try:
-        inbox.put((_DONE, work(lambda text: inbox.put((_TOKEN, text)))))
-    except BaseException as error:  # a worker passes on whatever its work raised, KeyboardInterrupt and SystemExit too
+        inbox.put((_DONE, work(emit)))
+    except BaseException as error:  # noqa: BLE001 - a worker passes on whatever its work raised, an interrupt too
         inbox.put((_RAISED, error))
 
 

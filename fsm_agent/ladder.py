@@ -68,7 +68,7 @@ def retryable_calls(ctx: Context) -> tuple[Call, ...]:
             continue
         call = next((one for one in ctx.calls if one.id == result.call_id), None)
         tool = None if call is None else ctx.setup.tools.resolve(call.tool)
-        if call is None or tool is None or call.needs_approval:
+        if call is None or tool is None or call.needs_approval or call.refusal or call.tool != result.tool:
             continue
         if ctx.attempt <= (ctx.limits.max_retries if tool.retry is None else tool.retry):
             calls.append(call)

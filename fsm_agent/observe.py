@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
@@ -9,6 +10,8 @@ import structlog
 
 from fsm_agent.records import Transitioned
 from fsm_agent.redact import redact_text
+from fsm_agent.tools.plain import plain
+from fsm_agent.tools.results import cut
 
 __all__ = [
     "EVENT_NAME",
@@ -22,7 +25,8 @@ __all__ = [
 ]
 
 EVENT_NAME = "fsm.transition"
-_NUMBERS = frozenset({int, float, bool})
+_NUMBERS = frozenset({int, bool})
+_VALUE_CHARS = 200
 
 
 class Observer(Protocol):
@@ -68,8 +72,14 @@ def event_of(record: Transitioned) -> dict[str, Any]:
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The compared values: numbers as they are, anything else as redacted text."""
-    return {key: value if value is None or type(value) in _NUMBERS else redact_text(str(value)) for key, value in values.items()}
+    """The compared values: finite numbers as they are, anything else as short redacted text."""
+    return {key: value if value is None or type(value) in _NUMBERS else _shown(value) for key, value in values.items()}
+
+
+def _shown(value: object) -> Any:
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return redact_text(cut(str(plain(value)), _VALUE_CHARS))
 
 
 def json_logger(stream: TextIO) -> Logger:

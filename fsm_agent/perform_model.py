@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from langchain_core.globals import get_debug
@@ -20,6 +21,7 @@ from fsm_agent.tools.registry import Registry
 __all__ = ["ModelPerformer"]
 
 _TOKEN_HANDLERS: Final = frozenset({"_AstreamEventsCallbackHandler", "LogStreamCallbackHandler"})
+_REFUSED: Final = frozenset({400, 422})
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
@@ -41,48 +43,49 @@ class ModelPerformer:
     def perform(self, effect: CallModel, job: Job) -> Generator[str, None, Replied | ModelFailed]:
         """Make the request on a worker thread; yields pieces of the reply when the job streams."""
         model, kwargs = self._target(effect)
-        streaming = self._streams(job)
+        reader = ChunkReader() if self._streams(job) else None
 
         def work(emit: Emit) -> Replied:
-            if not streaming:
+            if reader is None:
                 return self._read(self._generated(model, effect, job, kwargs), effect, job)
-            reader = ChunkReader()
             for chunk in model.stream(list(effect.messages), job.config, **kwargs):
                 text = reader.add(chunk)
-                if text and job.streaming:
-                    emit(text)
+                # Also without text to show: this is where a stream that nobody waits for any more is broken off.
+                emit(text if job.streaming else "")
             return self._finished(reader, effect, job)
 
         try:
             return (yield from blocking(job, work, effect.timeout))
         except TimedOut:
-            return _timed_out(effect, job)
+            return _timed_out(effect, job, reader)
         except (CancelRequested, FsmAgentError):
             raise
-        except Exception as error:
-            return self._failed(error, effect, job)
+        except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
+            return self._failed(error, effect, job, reader)
 
     async def aperform(self, effect: CallModel, job: Job) -> AsyncIterator[str | Replied | ModelFailed]:
         """The same on the event loop; the last item is the outcome."""
         begun = job.clock.monotonic()
+        reader = ChunkReader() if self._streams(job) else None
         try:
-            async for item in self._arequest(effect, job, begun):
+            async for item in self._arequest(effect, job, reader, begun):
                 late = isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout
-                yield _timed_out(effect, job) if late else item
+                yield _timed_out(effect, job, reader) if late else item
         except TimedOut:
-            yield _timed_out(effect, job)
+            yield _timed_out(effect, job, reader)
         except (CancelRequested, FsmAgentError):
             raise
-        except Exception as error:
-            yield self._failed(error, effect, job)
+        except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
+            yield self._failed(error, effect, job, reader)
 
-    async def _arequest(self, effect: CallModel, job: Job, begun: float) -> AsyncIterator[str | Replied]:
+    async def _arequest(
+        self, effect: CallModel, job: Job, reader: ChunkReader | None, begun: float
+    ) -> AsyncIterator[str | Replied]:
         model, kwargs = self._target(effect)
-        if not self._streams(job):
+        if reader is None:
             message = await _within(self._agenerated(model, effect, job, kwargs), effect.timeout)
             yield self._read(message, effect, job)
             return
-        reader = ChunkReader()
         stream = model.astream(list(effect.messages), job.config, **kwargs)
         try:
             while True:
@@ -125,25 +128,22 @@ class ModelPerformer:
             estimate=effect.estimate, cap=self._prepared.cap, at=job.now(), must_finish=self._prepared.openai
         )
 
-    def _failed(self, error: Exception, effect: CallModel, job: Job) -> Replied | ModelFailed:
+    def _failed(
+        self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None
+    ) -> Replied | ModelFailed:
+        if reader is not None and reader.finish:
+            # The server had said that the reply was complete; what failed after that was reading its usage.
+            return self._finished(reader, effect, job)
         outcome = failed(error, at=job.now(), wall=job.clock.time(), estimate=effect.estimate)
-        refused = (
-            isinstance(outcome, ModelFailed)
-            and outcome.status in (400, 422)
-            and effect.response_format is not None
-            and self._constrain
-        )
-        if refused and isinstance(outcome, ModelFailed) and any(word in outcome.message for word in _FORMAT_WORDS):
+        if isinstance(outcome, Replied):
+            return outcome
+        if reader is not None and reader.began:
+            outcome = replace(outcome, usage=reader.charged(effect.estimate))
+        formatted = effect.response_format is not None and self._constrain and outcome.status in _REFUSED
+        if formatted and any(word in outcome.message for word in _FORMAT_WORDS):
             # The server cannot constrain its replies: ask again without, as a visible retry, and remember it.
             self._constrain = False
-            return ModelFailed(
-                error=outcome.error,
-                message=outcome.message,
-                retryable=True,
-                retry_after=0.0,
-                status=outcome.status,
-                at=outcome.at,
-            )
+            return replace(outcome, retryable=True, retry_after=0.0)
         return outcome
 
     def _streams(self, job: Job) -> bool:
@@ -211,7 +211,8 @@ async def _within(work: Any, timeout: float) -> Any:
         raise
 
 
-def _timed_out(effect: CallModel, job: Job) -> ModelFailed:
-    return ModelFailed(
-        error="TimeoutError", message=f"no reply within {effect.timeout:g} seconds", retryable=True, at=job.now()
-    )
+def _timed_out(effect: CallModel, job: Job, reader: ChunkReader | None) -> ModelFailed:
+    """A reply that did not come in time was paid for all the same: the prompt, and what had arrived."""
+    usage = (reader or ChunkReader()).charged(effect.estimate)
+    words = f"no reply within {effect.timeout:g} seconds"
+    return ModelFailed(error="TimeoutError", message=words, retryable=True, usage=usage, at=job.now())

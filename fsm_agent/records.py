@@ -10,7 +10,7 @@ from langchain_core.messages import AnyMessage
 from pydantic import BaseModel, ConfigDict, Field
 
 from fsm_agent.alphabet import Event, State, Status, StopReason
-from fsm_agent.effects import AskHuman, Usage
+from fsm_agent.effects import AskHuman, Call, Result, Usage
 from fsm_agent.machine import Evaluated
 
 __all__ = ["RunResult", "Token", "Transitioned"]
@@ -61,8 +61,8 @@ class RunResult(BaseModel):
     """How a run ended, and everything it did.
 
     `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
-    for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `messages` is the whole history of this
-    turn as valid LangChain messages. `pending` is what a person is asked, for `suspended`. Times are seconds.
+    for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
+    `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn as valid LangChain messages. `pending` is what a person is asked, for `suspended`. Times are seconds.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -80,7 +80,8 @@ class RunResult(BaseModel):
     elapsed: float = 0.0
     transitions: tuple[Transitioned, ...] = Field(default=(), repr=False)
     messages: tuple[AnyMessage, ...] = Field(default=(), repr=False)
-    results: tuple[Any, ...] = Field(default=(), repr=False)
+    calls: tuple[Call, ...] = Field(default=(), repr=False)
+    results: tuple[Result, ...] = Field(default=(), repr=False)
     pending: AskHuman | None = None
 
     @property

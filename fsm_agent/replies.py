@@ -16,7 +16,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from pydantic import ValidationError
 
-from fsm_agent.effects import ModelFailed, RawCall, Replied
+from fsm_agent.effects import NO_USAGE, ModelFailed, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import well_formed
@@ -82,6 +82,16 @@ class ChunkReader:
     finish: str = ""
     refusal: str = ""
     whole: AIMessage | None = None
+
+    @property
+    def began(self) -> bool:
+        """True when anything of the reply has arrived."""
+        return bool(self.texts or self.calls or self.usages or self.finish)
+
+    def charged(self, estimate: int) -> Usage:
+        """What a reply that broke off has cost, as an estimate: the prompt and what had arrived."""
+        arrived = estimate_text("".join(self.texts)) + sum(estimate_text("".join(slot[2])) for slot in self.calls)
+        return Usage(estimate, arrived, estimate + arrived, estimate + arrived)
 
     def add(self, chunk: BaseMessage) -> str:
         """Take `chunk` and return its text."""
@@ -205,7 +215,9 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
         # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
         retryable = True
     words = well_formed(redact_text(words_of(error)))[:_ERROR_CHARS]
+    answered = status is None and any(_had_answered(one) for one in _chain(error))
     return ModelFailed(
+        usage=Usage(estimate, 0, estimate, estimate) if answered else NO_USAGE,
         error=type(error).__name__,
         message=words or "no message",
         retryable=retryable,
@@ -252,6 +264,12 @@ def _chain(error: BaseException) -> Iterable[BaseException]:
         seen.append(one)
         one = one.__cause__
     return seen
+
+
+def _had_answered(error: BaseException) -> bool:
+    """True when the server had begun its reply, which is then paid for: there is a response, or it broke off in the middle."""
+    broke_off = type(error).__name__ == "RemoteProtocolError" and "incomplete" in words_of(error)
+    return broke_off or getattr(error, "response", None) is not None
 
 
 def words_of(error: BaseException) -> str:

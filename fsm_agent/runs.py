@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status
@@ -36,12 +36,14 @@ class Run:
     asking: AskHuman | None = None
     _last: float = 0.0
 
-    def advance(self, step: Step) -> Transitioned:
+    def advance(self, step: Step, *, why: str = "") -> Transitioned:
         """Fire the step's event, move, and tell the observers."""
         fired = self.machine.fire(self.state, step.event, step.ctx)
-        self.state, self.ctx = fired.row.target, fired.ctx
-        now = self.job.now()
         ctx = fired.ctx
+        if why and ctx.cause is not None:
+            ctx = ctx.change(cause=replace(ctx.cause, values={"why": why}))
+        self.state, self.ctx = fired.row.target, ctx
+        now = self.job.now()
         failed = step.event in (Event.MODEL_FAILED, Event.BROKE) or (
             step.event is Event.OBSERVED and ctx.failure is not None
         )
@@ -81,19 +83,25 @@ class Run:
             return None
         self.asking = None
         if isinstance(outcome, Cancelled):
-            return self.advance(Step(Event.CANCELLED, self.ctx.change(at=outcome.at)))
+            return self.advance(Step(Event.CANCELLED, self.ctx.change(at=outcome.at)), why=outcome.why)
         failure = Failure("engine", self.state, f"{outcome.error}: {outcome.message}")
         return self.advance(Step(Event.BROKE, self.ctx.change(at=outcome.at, failure=failure)))
 
     def closed_history(self) -> tuple[Block, ...]:
-        """The history with every call answered, and the answer when there is one."""
+        """The history with every call answered, and the answer when there is one.
+
+        A dialect that fails at writing it must not cost the result: then the history is what it was before.
+        """
         ctx = self.ctx
-        texts = ctx.texts
-        in_flight = texts.cancelled_result if self.stopped_while_executing else ""
-        closed = close_round(ctx, unanswered=in_flight).blocks if not ctx.note and self._round_open() else ctx.blocks
-        if ctx.answer is None:
-            return closed
-        return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+        try:
+            in_flight = ctx.texts.cancelled_result if self.stopped_while_executing else ""
+            open_ = not ctx.note and self._round_open()
+            closed = close_round(ctx, unanswered=in_flight).blocks if open_ else ctx.blocks
+            if ctx.answer is None:
+                return closed
+            return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+        except Exception:  # noqa: BLE001 - a dialect is somebody else's code
+            return ctx.blocks
 
     def _round_open(self) -> bool:
         """True when calls were asked for that the history does not hold yet, or holds with fewer results."""
@@ -129,6 +137,7 @@ class Run:
             elapsed=self.job.now(),
             transitions=tuple(self.transitions),
             messages=flatten(blocks),
+            calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
             pending=self.asking,
         )

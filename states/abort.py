@@ -13,7 +13,7 @@ def conclude(ctx: Context) -> Ending:
     """`failed` (`cancelled` for a cancelled run), the reason of the row that stopped it, how far it came, and the last useful result."""
     reason = ctx.cause.reason if ctx.cause is not None else StopReason.INTERNAL_ERROR
     parts = [ctx.cause.describe() if ctx.cause is not None else str(reason), f"{ctx.step} steps ran"]
-    if ctx.failure is not None and reason not in (StopReason.CANCELLED, StopReason.INTERNAL_ERROR):
+    if ctx.failure is not None and reason is not StopReason.CANCELLED:
         parts.append(f"last failure: {ctx.failure.what}: {ctx.failure.error[:_SHOWN]}")
     if ctx.done:
         last = ctx.done[-1]
