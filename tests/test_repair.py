@@ -571,6 +571,12 @@ def test_bounds_depth_never_reaches_the_recursion_limit(text: str) -> None:
     assert fault(text) is Fault.TOO_DEEP
 
 
+@pytest.mark.parametrize("piece", ["{}", "{a ", '{"a":1} '])
+def test_bounds_number_of_places_to_look_at(piece: str) -> None:
+    """Beyond ten thousand braces nothing more is looked at, and nothing found by then is arguments."""
+    assert fault("x " + piece * 10_001) is Fault.TOO_LARGE
+
+
 def test_bounds_many_brackets_side_by_side_are_not_deep() -> None:
     """Depth is nesting, not the number of brackets; those inside strings do not count."""
     value = {"rows": [[index] for index in range(500)], "text": "[{" * 500}

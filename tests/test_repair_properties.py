@@ -243,6 +243,7 @@ def test_thinking_and_rest_hold_the_whole_text(text: str) -> None:
 # ------------------------------------------------------------------ the work grows with the text, and no faster
 
 SEEDS = [
+    "\n ```sh ",
     *(
         "{",
         "[",
@@ -419,13 +420,37 @@ def spend(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("prefix", ["", "x ", '{"a": "', "Final Answer: x\n"])
-def test_the_work_is_linear_in_the_text(seed: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("frame", ["{}", '{{"a": "{}', "Final Answer: x\n{}", "{}\nx", '{}"}}x'])
+def test_the_work_is_linear_in_the_text(seed: str, frame: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the hostile text costs at most about four times the calls and characters, counted and not timed."""
-    small, large = 2_000, 8_000
-    lengths = [prefix + seed * (size // len(seed)) for size in (small, large)]
-    less, more = (spend(monkeypatch, text) for text in lengths)
+    texts = [frame.format(seed * (size // len(seed))) for size in (1_500, 6_000)]
+    less, more = (spend(monkeypatch, text) for text in texts)
     assert more <= 5 * less + 2_000
+
+
+class CountingText(str):
+    """A text that adds up how far `find` may have walked in it."""
+
+    __slots__ = ("walked",)
+
+    def __init__(self, _text: str) -> None:
+        self.walked = 0
+
+    def find(self, sub: str, start: Any = 0, end: Any = None, /) -> int:
+        """As `str.find`."""
+        found = super().find(sub, start, end)
+        self.walked += (len(self) if found < 0 else found) - start
+        return found
+
+
+@pytest.mark.parametrize("line", ["\n ```", "\n```\n", "\n````", "\n ~~~"])
+def test_the_end_of_a_fence_is_not_looked_for_again_and_again(line: str) -> None:
+    """However many fences open, the text is walked about once for each kind of fence."""
+    text = CountingText(line * 5_000)
+    fences = scan.Fences(text, len(text))
+    for found in re.finditer("`{3,}|~{3,}", text):
+        fences.behind(found.group(), found.end())
+    assert text.walked <= 4 * len(text)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -233,6 +233,7 @@ def test_thinking_is_split_from_the_reply(text: str, thinking: str, rest: str) -
         '{"html":"<think>x</think>"}',
         '{"html":"\\n<think>x</think>", "more": "</think>"}',
         '{"html":"<think>x</think>","cut',
+        '{"html": oops,\n<think>x</think>',
         "Use <think>x</think> around thoughts.",
         "the tag is </think> and",
         "write `</think>` at the end",

@@ -33,7 +33,7 @@ def parse_arguments(text: object, *, truncated: bool = False, max_chars: int = M
         return Malformed(Fault.TRUNCATED, "the reply was cut off before the arguments") if truncated else Parsed({})
     if len(text) > max_chars:
         return _too_large(text, max_chars)
-    return _relabelled(_arguments(text, unwrap=True), truncated)
+    return _relabelled(_arguments(text), truncated)
 
 
 def parse_object(
@@ -47,37 +47,37 @@ def parse_object(
         return Malformed(Fault.MISSING, "the reply is empty")
     if len(text) > max_chars:
         return _too_large(text, max_chars)
-    return _relabelled(_object(text, accept, unwrap=True), truncated)
+    return _relabelled(_object(text, accept), truncated)
 
 
-def _arguments(text: str, *, unwrap: bool) -> Parsed | Malformed:
+def _arguments(text: str) -> Parsed | Malformed:
     strict = strict_value(text)
     if isinstance(strict, Malformed):
         return strict
     if strict is not None:
-        return _as_arguments(strict.value, (), unwrap=unwrap)
+        return _as_arguments(strict.value, ())
     body, passed = _body(text)
     if not body:
         return Malformed(Fault.MISSING, "there is thinking, but no JSON object", passed)
     if body == "None":
         return Parsed({}, (*passed, Repair.PYTHON_LITERAL))
     if starts_json(body) and not body.startswith("{"):
-        return _whole_value(body, passed, unwrap=unwrap)
+        return _whole_value(body, passed)
     return _only_object(body, passed)
 
 
-def _as_arguments(value: Any, repairs: tuple[str, ...], *, unwrap: bool) -> Parsed | Malformed:
+def _as_arguments(value: Any, repairs: tuple[str, ...]) -> Parsed | Malformed:
     if isinstance(value, dict):
         return Parsed(value, repairs)
     if value is None:
         return Parsed({}, repairs)
-    if unwrap and isinstance(value, str) and value.lstrip().startswith("{"):
-        inner = _arguments(value, unwrap=False)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        inner = _arguments(value)
         return replace(inner, repairs=(*repairs, Repair.DOUBLE_ENCODED, *inner.repairs))
     return Malformed(Fault.NOT_OBJECT, f"the arguments must be a JSON object, not {_shape(value)}", repairs)
 
 
-def _whole_value(body: str, passed: tuple[str, ...], *, unwrap: bool) -> Parsed | Malformed:
+def _whole_value(body: str, passed: tuple[str, ...]) -> Parsed | Malformed:
     """A list or a string that is all there is: an object inside a list is not the arguments."""
     found = read_value(body)
     if isinstance(found, Break):
@@ -87,7 +87,7 @@ def _whole_value(body: str, passed: tuple[str, ...], *, unwrap: bool) -> Parsed 
     decoded = value_of(found)
     if isinstance(decoded, Malformed):
         return decoded
-    return _as_arguments(decoded.value, (*passed, *found.repairs), unwrap=unwrap)
+    return _as_arguments(decoded.value, (*passed, *found.repairs))
 
 
 def _only_object(body: str, passed: tuple[str, ...]) -> Parsed | Malformed:
@@ -111,14 +111,14 @@ def _only_object(body: str, passed: tuple[str, ...]) -> Parsed | Malformed:
     return Parsed(decoded.value, repairs)
 
 
-def _object(text: str, accept: Callable[[dict[str, Any]], bool], *, unwrap: bool) -> Parsed | Malformed:
+def _object(text: str, accept: Callable[[dict[str, Any]], bool]) -> Parsed | Malformed:
     strict = strict_value(text)
     if isinstance(strict, Malformed):
         return strict
     if strict is not None and isinstance(strict.value, dict) and accept(strict.value):
         return Parsed(strict.value)
-    if strict is not None and unwrap and isinstance(strict.value, str):
-        inner = _object(strict.value, accept, unwrap=False)
+    if strict is not None and isinstance(strict.value, str) and strict.value.lstrip().startswith("{"):
+        inner = _object(strict.value, accept)
         return replace(inner, repairs=(Repair.DOUBLE_ENCODED, *inner.repairs))
     body, passed = _body(text)
     if body.startswith("[") and starts_json(body):

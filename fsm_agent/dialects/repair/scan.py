@@ -9,7 +9,7 @@ from typing import Final
 from fsm_agent.dialects.repair.reader import Break, Span, read_value
 from fsm_agent.dialects.repair.vocabulary import MAX_DEPTH, Fault
 
-__all__ = ["MAX_STARTS", "deeper_than_read", "objects", "past_object", "starts_json"]
+__all__ = ["MAX_STARTS", "Fences", "deeper_than_read", "objects", "past_object", "starts_json"]
 
 MAX_STARTS: Final = 10_000
 """Most opening braces of one text at which an object is looked for."""
@@ -25,13 +25,30 @@ _BRACKET_OR_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\]]', 
 _JSON_START: Final = re.compile(r'"|\{|\[\s*+(?:[\[\]{"0-9-]|\Z)')
 
 
+class Fences:
+    """Finds where the fenced blocks of a text end. A fence that never closes is looked for once."""
+
+    def __init__(self, text: str, end: int) -> None:
+        self.text = text
+        self.end = end
+        self.unclosed: set[str] = set()
+
+    def behind(self, fence: str, at: int) -> int:
+        """The index behind the block that `fence` opened before `at`; `at` when it does not close before `end`."""
+        close = -1 if fence in self.unclosed else self.text.find(f"\n{fence}", at, self.end)
+        if close < 0:
+            self.unclosed.add(fence)
+            return at
+        return close + 1 + len(fence)
+
+
 def objects(text: str) -> Iterator[Span | Break]:
     """Every outermost object of `text`, in order, up to the first that looks like one and cannot be read: a `Break`.
 
     Behind a broken object nothing is offered: where it would have ended nobody knows, so what follows may be inside it.
     A brace of prose (not followed by a key) and a code block of a programming language are passed over.
     """
-    last = text.rfind("{")
+    fences = Fences(text, text.rfind("{"))
     at = starts = 0
     while (start := _START.search(text, at)) is not None:
         starts += 1
@@ -39,8 +56,7 @@ def objects(text: str) -> Iterator[Span | Break]:
             yield Break(start.start(), Fault.TOO_LARGE, start.start(), f"more than {MAX_STARTS} braces", began=True)
             return
         if start["fence"]:
-            close = text.find(f"\n{start['fence']}", start.end(), last)
-            at = start.end() if close < 0 else close + 1 + len(start["fence"])
+            at = fences.behind(start["fence"], start.end())
             continue
         found = read_value(text, start.start())
         if isinstance(found, Span) or found.began:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fsm_agent.dialects.repair.scan import past_object
+from fsm_agent.dialects.repair.scan import Fences, past_object
 
 __all__ = ["split_thinking"]
 
@@ -50,7 +50,7 @@ class _Split:
         self.copied = 0
         self.thoughts: list[str] = []
         self.kept: list[str] = []
-        self.open_fences: set[str] = set()
+        self.fences = Fences(text, len(text))
         self.talked_about = False
 
     def orphan_on_its_line(self) -> None:
@@ -65,7 +65,7 @@ class _Split:
     def walk(self) -> None:
         while (mark := _MARK.search(self.text, self.at)) is not None:
             if mark["fence"]:
-                self.at = self.behind_fence(mark["fence"], mark.end())
+                self.at = self.fences.behind(mark["fence"], mark.end())
             elif mark["open"]:
                 self.opened(mark)
             elif mark["close"]:
@@ -107,10 +107,3 @@ class _Split:
         begin = max(self.copied, at - _LOOK_BACK)
         _, newline, before = self.text[begin:at].rpartition("\n")
         return not before.strip() and (bool(newline) or begin == self.copied)
-
-    def behind_fence(self, fence: str, at: int) -> int:
-        close = -1 if fence in self.open_fences else self.text.find(f"\n{fence}", at)
-        if close < 0:
-            self.open_fences.add(fence)
-            return at
-        return close + 1 + len(fence)
