@@ -136,6 +136,8 @@ def test_calculator_values(expression: str, value: str) -> None:
         ("1e99999999999", "beyond 300"),
         ("1e300*1e300*1e300*1e300*1e300", "too large"),
         ("exp(10000)", "up to 600"),
+        ("10**1500.5", "too large"),
+        ("10**(10**9+0.5)", "undefined or too large"),
         ("sin(1e9)", "radians"),
         ("round(1, 0.5)", "whole number"),
         ("round(1, 99)", "whole number"),

@@ -223,3 +223,56 @@ def test_what_cannot_be_adapted_is_refused_with_a_reason(source: BaseTool, said:
 def test_an_illegal_name_can_be_replaced() -> None:
     """`as_tool(source, name=...)` gives a LangChain tool a name that providers accept."""
     assert as_tool(SingleInputTool("two words", str.upper, "Upper."), name="upper").name == "upper"
+
+
+async def _shout(text: str) -> str:
+    return text.upper()
+
+
+async def _later(n: int, call_id: Annotated[str, InjectedToolCallId], config: RunnableConfig) -> Any:
+    """Later."""
+    if n == 0:
+        raise ToolException("no luck")
+    return f"{n} {call_id} {config}", [n]
+
+
+def test_the_async_side_is_adapted_the_same() -> None:
+    """A coroutine is filled, its artifact is kept, and its `ToolException` is read as the author wants."""
+    one = as_tool(
+        StructuredTool.from_function(
+            coroutine=_later, response_format="content_and_artifact", handle_tool_error="sorry"
+        )
+    )
+    assert list(one.parameters()["properties"]) == ["n"]
+    with calling(CallInfo(call_id="c1")):
+        assert call(one, n=1) == ToolResult(content="1 c1 {}", artifact=[1])
+    assert call(one, n=0) == ToolResult(content="sorry", failed=True)
+    single = as_tool(SingleInputTool("shout", None, "Shout.", coroutine=_shout))
+    assert call(single, tool_input="a") == "A"
+
+
+def test_a_foreign_parameter_of_the_function_is_refused() -> None:
+    """An injection that only the function declares, beside its schema, could not be filled either."""
+
+    class Args(BaseModel):
+        x: int
+
+    def probe(x: int, state: Annotated[dict[str, Any], InjectedToolArg]) -> str:
+        """Probe."""
+        return f"{x} {state}"
+
+    with pytest.raises(ToolDefinitionError, match="another framework"):
+        as_tool(StructuredTool.from_function(probe, args_schema=Args))
+
+
+def test_annotations_that_no_longer_resolve_do_not_matter() -> None:
+    """With a schema of its own, a tool runs although the annotations of its function cannot be evaluated."""
+
+    class Args(BaseModel):
+        x: int
+
+    def probe(x: Gone) -> Any:  # type: ignore[name-defined]  # noqa: F821 - that is the point
+        """Probe."""
+        return x
+
+    assert call(as_tool(StructuredTool(name="probe", description="", func=probe, args_schema=Args)), x=1) == 1

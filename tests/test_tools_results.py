@@ -143,6 +143,30 @@ def test_the_same_object_twice_is_no_circle() -> None:
     assert plain([shared, shared]) == [[1], [1]]
 
 
+class _Text(str):
+    __slots__ = ()
+
+
+def test_subclasses_of_plain_types_become_plain() -> None:
+    """A subclass of str, int or dict is taken for what it holds."""
+    assert type(plain(_Text("a"))) is str
+    assert type(plain(_Level.LOW)) is int
+    assert plain({_Text("k"): _Text("v")}) == {"k": "v"}
+
+
+def test_large_objects_end_in_a_count() -> None:
+    """An object of more fields than are taken over says how many there were."""
+    taken = plain({str(number): number for number in range(MAX_ITEMS + 5)})
+    assert len(taken) == MAX_ITEMS + 1
+    assert taken["<more>"] == 5
+
+
+def test_metadata_that_is_no_object_is_kept_as_a_value() -> None:
+    """Metadata is always an object in the end."""
+    odd: Any = ["a"]
+    assert render_result(ToolResult(content="", metadata=odd)).metadata == {"value": ["a"]}
+
+
 def test_objects_whose_text_cannot_be_had() -> None:
     """An object that raises when it is read becomes a placeholder with its type and the reason."""
     assert plain(_Hostile()) == "<_Hostile: RuntimeError while it was read>"

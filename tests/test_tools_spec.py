@@ -212,6 +212,30 @@ def test_what_the_engine_fills_is_hidden() -> None:
         assert not isinstance(probe.validate({"x": 1, name: "evil"}), Valid)
 
 
+def test_what_the_engine_fills_in_async_functions() -> None:
+    """An async function is filled in the same way."""
+
+    @tool
+    async def probe(x: int, info: CallInfo) -> str:
+        """Probe."""
+        return f"{x} {info.run_id}"
+
+    with calling(CallInfo(run_id="r1")):
+        assert call(probe, x=1) == "1 r1"
+
+
+def test_a_foreign_injection_with_a_default_is_left_alone() -> None:
+    """What another framework would inject is hidden and keeps its default."""
+
+    @tool
+    def probe(x: int, state: Annotated[dict[str, Any] | None, InjectedToolArg] = None) -> str:
+        """Probe."""
+        return f"{x} {state}"
+
+    assert list(probe.parameters()["properties"]) == ["x"]
+    assert call(probe, x=1) == "1 None"
+
+
 def test_the_current_call_is_per_thread() -> None:
     """A4: what one thread is calling is not seen by another."""
     seen: list[str] = []
@@ -256,6 +280,13 @@ def _opaque(x: Callable[[int], int]) -> None:
     """Opaque."""
 
 
+class _Opaque: ...
+
+
+def _unknown_class(x: _Opaque) -> None:
+    """Unknown class."""
+
+
 def _foreign(state: Annotated[dict[str, Any], InjectedToolArg]) -> None:
     """Foreign."""
 
@@ -271,6 +302,8 @@ def _foreign(state: Annotated[dict[str, Any], InjectedToolArg]) -> None:
         (_async_generator, "return a list"),
         (_unresolvable, "Missing"),
         (_opaque, '"x" has a type that JSON cannot describe'),
+        (_unknown_class, "cannot be validated"),
+        (max, "signature"),
         (_foreign, "injected by another framework"),
         (lambda: 1, "name="),
         (print, r"\*args"),
