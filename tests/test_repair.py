@@ -305,6 +305,14 @@ def test_m06_no_call_in_the_text_is_missing(text: str) -> None:
     assert result.kind is Fault.MISSING
 
 
+def test_m03_no_call_in_a_cut_reply_is_truncated() -> None:
+    """With the label, a reply without a call, or without anything, was cut before it."""
+    for text in ("", "I will now", "{"):
+        result = parse_object(text, accept=is_call, truncated=True)
+        assert isinstance(result, Malformed)
+        assert result.kind is Fault.TRUNCATED
+
+
 def test_m06_a_whole_call_as_a_json_string_is_unwrapped() -> None:
     """An object encoded twice is decoded twice, visibly."""
     text = json.dumps(json.dumps({"name": "a"}))

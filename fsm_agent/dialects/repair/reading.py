@@ -44,7 +44,7 @@ def parse_object(
     An object inside another one, or inside the thinking, is never taken. `truncated` as for `parse_arguments`.
     """
     if not text.strip():
-        return Malformed(Fault.MISSING, "the reply is empty")
+        return _relabelled(Malformed(Fault.MISSING, "the reply is empty"), truncated)
     if len(text) > max_chars:
         return _too_large(text, max_chars)
     return _relabelled(_object(text, accept), truncated)
