@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ from fsm_agent.effects import (
 from fsm_agent.jobs import Job
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
-from fsm_agent.memory import Full, Window
+from fsm_agent.memory import Full, Memory, Window
 from fsm_agent.records import Transitioned
 from fsm_agent.runs import Run, drive
 from fsm_agent.testing import FakeClock
@@ -69,44 +69,65 @@ def lend(amount: int) -> str:
 ALL_TOOLS: tuple[Tool, ...] = (*TOOLS, weak, hopeless, lend)
 NAMES = [*(one.name for one in ALL_TOOLS), "nothing", "functions.look", ""]
 
+
+def rarely(strategy: st.SearchStrategy[Any], often: Any, *, one_in: int = 4) -> st.SearchStrategy[Any]:
+    """`often` most of the time, and one time in so many what `strategy` draws."""
+    kinds = st.sampled_from([False, *[False] * (one_in - 2), True])
+    return kinds.flatmap(lambda rare: strategy if rare else st.just(often))
+
+
 limits = st.builds(
     lambda degrade_after, more, **given: Limits(degrade_after=degrade_after, abort_after=degrade_after + more, **given),
-    degrade_after=st.integers(1, 3),
-    more=st.integers(0, 3),
-    max_steps=st.integers(1, 6),
-    max_tool_calls=st.integers(0, 8),
-    token_budget=st.none() | st.integers(1, 6_000),
-    deadline=st.none() | st.floats(0.5, 60),
-    repeat_threshold=st.integers(1, 3),
-    no_progress_steps=st.integers(1, 4),
-    max_retries=st.integers(0, 3),
-    backoff=st.floats(0, 5),
-    backoff_max=st.floats(0, 30),
+    degrade_after=st.sampled_from([1, 1, 2, 3]),
+    more=st.sampled_from([1, 3, 0]),
+    max_steps=st.sampled_from([9, 9, 6, 4, 2, 1]),
+    max_tool_calls=st.sampled_from([50, 50, 50, 9, 3, 1, 0]),
+    token_budget=rarely(st.sampled_from([6_000, 3_000, 1_500, 700, 1]), None, one_in=5),
+    deadline=rarely(st.sampled_from([60.0, 20.0, 5.0, 0.5]), None, one_in=5),
+    repeat_threshold=st.sampled_from([2, 1, 3]),
+    no_progress_steps=st.sampled_from([9, 9, 3, 2, 1]),
+    max_retries=st.sampled_from([1, 1, 2, 0]),
+    backoff=st.sampled_from([0.0, 1.0, 5.0]),
+    backoff_max=rarely(st.sampled_from([3.0, 0.0]), 30.0),
     max_nudges=st.integers(0, 2),
-    max_degradations=st.integers(0, 3),
+    max_degradations=st.sampled_from([3, 2, 1, 0]),
     approval_timeout=st.none() | st.just(5.0),
     on_limit=st.sampled_from(["answer", "stop"]),
 )
-ladders = st.sets(st.sampled_from(["fallback", "strategy", "answer"]))
+ALL_RUNGS = ("fallback", "strategy", "answer")
+ladders = rarely(st.sets(st.sampled_from(ALL_RUNGS)), ALL_RUNGS, one_in=3)
+
+
+def setup_of(limits: Limits, dialect: str, memory: Memory, ladder: Iterable[str]) -> Setup:
+    """A setup with all tools of this module."""
+    return make_setup(limits=limits, tools=ALL_TOOLS, dialect=dialect, memory=memory, ladder=ladder)
+
+
 setups: st.SearchStrategy[Setup] = st.builds(
-    make_setup,
+    setup_of,
     limits=limits,
-    tools=st.just(ALL_TOOLS),
     dialect=st.sampled_from(sorted(DIALECTS)),
     memory=st.just(Full()) | st.builds(Window, rounds=st.integers(1, 3)),
     ladder=ladders,
 )
 
 small = st.integers(0, 2)
-arguments = st.one_of(
-    st.fixed_dictionaries({"q": st.sampled_from("xyz")}),
-    st.fixed_dictionaries({"a": small, "b": small}),
-    st.fixed_dictionaries({"to": st.sampled_from(["Ada", "Bob"]), "amount": st.integers(1, 4)}),
-    st.fixed_dictionaries({"amount": st.integers(1, 4)}),
-    st.fixed_dictionaries({"job": small}),
-    st.sampled_from([{}, {"q": 3}, {"q": "x", "dry_run": True}, None, "", "{", '{"q": "x"', '{"q": "x"}', "[1]"]),
+fitting: dict[str, st.SearchStrategy[Any]] = {
+    "add": st.fixed_dictionaries({"a": small, "b": small}),
+    "look": st.fixed_dictionaries({"q": st.sampled_from("xyz")}),
+    "poll": st.fixed_dictionaries({"job": small}),
+    "pay": st.fixed_dictionaries({"to": st.sampled_from(["Ada", "Bob"]), "amount": st.integers(1, 4)}),
+    "shaky": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
+    "weak": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
+    "hopeless": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
+    "lend": st.fixed_dictionaries({"amount": st.integers(1, 4)}),
+}
+wild = st.sampled_from([{}, {"q": 3}, {"q": "x", "dry_run": True}, None, "", "{", '{"q": "x"', '{"q": "x"}', "[1]"])
+ids = st.sampled_from(["", "", "call_0", "call_1"])
+raw_calls = st.one_of(
+    *[st.builds(RawCall, ids, st.just(name), given) for name, given in fitting.items()],
+    st.builds(RawCall, ids, st.sampled_from(NAMES), wild),
 )
-raw_calls = st.builds(RawCall, st.sampled_from(["", "", "call_0", "call_1"]), st.sampled_from(NAMES), arguments)
 texts = st.sampled_from(
     [
         *("", " ", "It is 3.", "<think>hm</think>", "<think>hm</think>It is 3."),
@@ -120,26 +141,29 @@ texts = st.sampled_from(
 usages = st.builds(lambda tokens: Usage(tokens, 0, tokens), st.integers(0, 600))
 
 
+REPLIES = st.sampled_from([*["calls"] * 12, "text", "text", "failure", "failure", "cut", "unreadable", "both"])
+
+
 @st.composite
 def replies(draw: st.DrawFn, at: float) -> Replied | ModelFailed:
     """What comes of a model call."""
-    if draw(st.integers(0, 5)) == 0:
+    kind = draw(REPLIES)
+    if kind == "failure":
         return ModelFailed(
             error="APIError",
             message="no luck",
-            retryable=draw(st.booleans()),
-            retry_after=draw(st.none() | st.sampled_from([0.0, 1.0, 90.0])),
+            retryable=draw(st.sampled_from([True, True, False])),
+            retry_after=draw(st.sampled_from([None, None, 0.0, 1.0, 90.0])),
             usage=draw(usages),
             at=at,
         )
-    calls = draw(st.lists(raw_calls, max_size=3)) if draw(st.booleans()) else []
     return Replied(
-        text=draw(texts),
-        calls=tuple(calls),
+        text=draw(texts) if kind in ("text", "cut", "both") else "",
+        calls=tuple(draw(st.lists(raw_calls, min_size=1, max_size=3))) if kind in ("calls", "cut", "both") else (),
         usage=draw(usages),
-        prompt_tokens=draw(st.none() | st.integers(0, 2_000)),
-        truncated=draw(st.integers(0, 9)) == 0,
-        unreadable="no message" if draw(st.integers(0, 19)) == 0 else "",
+        prompt_tokens=draw(st.sampled_from([None, None, 0, 100, 2_000])),
+        truncated=kind == "cut",
+        unreadable="no message" if kind == "unreadable" else "",
         at=at,
     )
 
@@ -153,8 +177,8 @@ def returns(draw: st.DrawFn, effect: CallTools, at: float) -> Returned:
 @st.composite
 def one_result(draw: st.DrawFn, call: Call) -> Result:
     """What comes of one call."""
-    kind = draw(st.sampled_from(["same", "new", "failed", "retryable", "gone"]))
-    text = draw(st.sampled_from("abc")) if kind == "new" else kind
+    kind = draw(st.sampled_from(["same", "new", "new", "failed", "failed", "retryable", "retryable", "gone"]))
+    text = draw(st.sampled_from("abcdefgh")) if kind == "new" else kind
     if kind == "gone":
         return Result(call_id=call.id, tool=call.tool, ok=False, text=text, error="unregistered", executed=False)
     return result_of(call.id, call.tool, text, ok=kind in ("same", "new"), retryable=kind == "retryable")
@@ -162,17 +186,18 @@ def one_result(draw: st.DrawFn, call: Call) -> Result:
 
 decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(Approve),
-    st.builds(Deny, st.just("no"), st.integers(0, 4).map(lambda n: n == 0)),
-    st.builds(Edit, arguments.filter(lambda given: isinstance(given, dict))),
+    st.builds(Deny, st.just("no"), st.sampled_from([False, False, False, True])),
+    st.builds(Edit, st.one_of(*fitting.values(), st.just({"to": 3}))),
 )
 
 
 @st.composite
 def answers(draw: st.DrawFn, effect: AskHuman, at: float, waited: float) -> Answered | Expired:
-    """What a person decides, if at all."""
-    if draw(st.integers(0, 7)) == 0:
+    """What a person decides, if at all; a call may be left out."""
+    if draw(st.sampled_from(["decides", *["decides"] * 8, "expires"])) == "expires":
         return Expired(waited, at)
-    decided = {call.id: draw(decisions) for call in effect.calls if draw(st.integers(0, 7))}
+    silent = draw(st.sampled_from([False] * 8 + [True]))
+    decided = {call.id: draw(decisions) for call in effect.calls[1 if silent else 0 :]}
     return Answered(decisions=decided, waited=waited, at=at)
 
 
@@ -197,14 +222,19 @@ def new_play(setup: Setup, **fields: Any) -> Play:
     return Play(Run(ctx=start(setup, **fields), job=job, machine=DEFAULT_MACHINE), clock)
 
 
+FATES = st.sampled_from([*["goes on"] * 40, "cancelled", "broke"])
+PAUSES = st.sampled_from([0.0, 0.0, 0.0, 0.5, 5.0])
+
+
 def outcome_of(draw: Callable[[st.SearchStrategy[Any]], Any], effect: Effect, play: Play) -> Outcome:
     """Draw what comes of `effect`; now and then the run is cancelled, or the engine breaks."""
-    play.passes(draw(st.sampled_from([0.0, 0.0, 0.5, 5.0])))
+    paused = draw(PAUSES)
+    play.passes(paused)
     at = play.run.job.now()
-    fate = draw(st.integers(0, 39))
-    if fate == 0:
+    fate = draw(FATES)
+    if fate == "cancelled":
         return Cancelled("enough", at)
-    if fate == 1:
+    if fate == "broke":
         return Broke(error="KeyError", message="x", at=at)
     match effect:
         case CallModel():
@@ -215,7 +245,21 @@ def outcome_of(draw: Callable[[st.SearchStrategy[Any]], Any], effect: Effect, pl
             play.passes(seconds)
             return Waited(play.run.job.now())
         case AskHuman():
-            return draw(answers(effect, at, 0.0))  # type: ignore[no-any-return] # the same
+            return draw(answers(effect, at, paused))  # type: ignore[no-any-return] # the same
+
+
+def most_transitions(setup: Setup) -> int:
+    """More transitions than any run under `setup` can have; what a run is told to do does not come into it.
+
+    A visit to PLAN is a new step, a retry of one, the forced answer, or a call that was withheld before the end. Each
+    leads to one reading of a reply, at most one question to a person, one batch with its retries. Each degradation adds
+    one more batch.
+    """
+    limits = setup.limits
+    retries = max([limits.max_retries, *(one.retry or 0 for one in ALL_TOOLS)])
+    batch = 7 + 4 * retries
+    plans = (limits.max_steps + 1) * (1 + limits.max_retries) + 2
+    return plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
 
 
 def drive_with(draw: Callable[[st.SearchStrategy[Any]], Any], play: Play) -> Play:
