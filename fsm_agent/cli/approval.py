@@ -21,7 +21,7 @@ __all__ = ["Policy", "approver_for"]
 
 Policy = Literal["ask", "yes", "no"]
 
-_QUESTION: Final = "y = run it, n = refuse, e = edit the arguments, q = refuse and stop, or a reason to refuse > "
+_QUESTION: Final = "[y] run it  [n] refuse  [e] edit  [q] refuse and stop, or a reason to refuse: "
 
 
 def approver_for(
@@ -83,7 +83,7 @@ def _show(call: Call) -> None:
 
 def _edited(call: Call, tools: Registry) -> dict[str, Any] | None:
     """New arguments as JSON, checked against the tool; None when the person gives up."""
-    text = _read("arguments as one line of JSON (empty: go back) > ")
+    text = _read("arguments as one line of JSON, nothing to go back: ")
     if not text:
         return None
     tool = tools.resolve(call.tool)

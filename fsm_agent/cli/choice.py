@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.errors import ModelError
 
@@ -32,6 +33,11 @@ class Choice:
     def local(self) -> bool:
         """Whether the model runs on this machine, in a server that is started for it."""
         return is_local(self.model)
+
+    @property
+    def place(self) -> str:
+        """The base URL for a person to see, without the password that may stand in it; "" for none."""
+        return _shown(self.base_url) if self.base_url is not None else ""
 
 
 def is_local(model: str) -> bool:
@@ -78,19 +84,23 @@ def _check_url(url: str, origin: str) -> None:
 
 
 def _shown(url: str) -> str:
-    """The URL without the password that may stand in it."""
-    return url.rpartition("@")[2] if "@" in url else url
+    """The URL without the name and password that may stand in it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _offered(url: str, key: str | None) -> str:
     """The model that the server has: its only one, or OpenAI's default where that is one of several."""
-    request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the scheme was checked
+    request = urllib.request.Request(f"{_shown(url).rstrip('/')}/models")  # noqa: S310 - the scheme was checked
     if key:
         request.add_header("Authorization", f"Bearer {key}")
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - the same
             names = [str(one["id"]) for one in json.loads(response.read())["data"]]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
         raise ModelError(
             f"the server at {_shown(url)} does not say which models it has ({_reason(error)}); start it, or name one: "
             "--model NAME"

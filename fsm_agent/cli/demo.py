@@ -76,11 +76,11 @@ def _introduce(order: Order) -> None:
 
 def _retell(result: RunResult) -> None:
     """What the tools were asked and said, in order."""
-    calls = {call["id"]: call for message in result.messages for call in getattr(message, "tool_calls", ())}
+    calls = {call["id"]: call["args"] for message in result.messages for call in getattr(message, "tool_calls", ())}
     for one in result.results:
-        asked = calls.get(one.call_id)
-        arguments = ", ".join(f"{name}={value!r}" for name, value in asked["args"].items()) if asked else ""
-        said = f"{one.tool}({arguments}) -> {' '.join(one.text.split())}"
+        arguments = calls.get(one.call_id)
+        asked = "" if arguments is None else f"({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+        said = f"{one.tool}{asked} -> {' '.join(one.text.split())}"
         err().print(Text(safe(said[:_SHOWN]), style="" if one.ok else "red"))
 
 

@@ -32,8 +32,8 @@ __all__ = [
 _PANEL: Final = f"Limits (each also from the environment, as {ENV_PREFIX}<NAME>)"
 _KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
 
-GivenLimits = dict[str, str]
-"""The limits given on the command line, by field name, as they were written."""
+GivenLimits = dict[str, str | None]
+"""The limits given on the command line, by field name: as they were written, None for one that is switched off."""
 
 Model = Annotated[
     str | None,
@@ -100,12 +100,18 @@ def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapped(**values: Any) -> Any:
         given = {name: values.pop(name) for name in Limits.model_fields}
-        return command(**values, limits={name: text for name, text in given.items() if text is not None})
+        return command(**values, limits={name: _off(name, text) for name, text in given.items() if text is not None})
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     limits = [_parameter(name, field) for name, field in Limits.model_fields.items()]
     wrapped.__signature__ = signature.replace(parameters=[*own, *limits])  # type: ignore[attr-defined] # a documented hook
     return wrapped
+
+
+def _off(name: str, text: str) -> str | None:
+    """None for the word "none", where the limit may be switched off; else the text, for `Limits` to read."""
+    optional = types.NoneType in get_args(Limits.model_fields[name].annotation)
+    return None if optional and text.strip().lower() == "none" else text
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:

@@ -19,6 +19,7 @@ from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
 from fsm_agent.cli.summary import document, footer, headline
 from fsm_agent.cli.weights import start
+from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
@@ -87,8 +88,9 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
     Raises `FsmAgentError` when the agent cannot be built.
     """
     choice, limits = order.choice, _patient(order)
+    dialect_for(order.dialect, choice.model)  # a wrong name is told now, not after a download
     if not watch.quiet:
-        at = f" at {choice.base_url}" if choice.base_url else ""
+        at = f" at {choice.place}" if choice.place else ""
         note(f"model {choice.model}{at} ({choice.why})")
     if choice.local:
         start(choice.model, quiet=watch.quiet)

@@ -1,0 +1,79 @@
+"""Which model is chosen, and what is said when none can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsm_agent.cli.choice import Choice, choose
+from fsm_agent.errors import ModelError
+from fsm_agent.testing import server
+
+URL = "http://127.0.0.1:9/v1"
+NOTHING = "no --model, no FSM_AGENT_MODEL, no OPENAI_API_KEY"
+KEY = {"OPENAI_API_KEY": "k"}
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "environ", "chosen"),
+    [
+        (None, None, {}, Choice("local:1.5b", None, NOTHING)),
+        (None, None, KEY, Choice("openai:gpt-4o-mini", None, "OPENAI_API_KEY is set")),
+        (None, None, {"OPENAI_API_KEY": ""}, Choice("local:1.5b", None, NOTHING)),
+        (None, None, {**KEY, "FSM_AGENT_MODEL": "local:0.5b"}, Choice("local:0.5b", None, "FSM_AGENT_MODEL")),
+        ("m.gguf", None, {**KEY, "FSM_AGENT_MODEL": "x"}, Choice("m.gguf", None, "--model")),
+        ("openai:gpt-5", None, {}, Choice("openai:gpt-5", None, "--model")),
+        ("qwen2.5:7b", URL, {}, Choice("openai:qwen2.5:7b", URL, "--model")),
+        ("openai:x", None, {"OPENAI_BASE_URL": URL}, Choice("openai:x", URL, "--model")),
+        ("local:0.5b", None, {"OPENAI_BASE_URL": URL}, Choice("local:0.5b", None, "--model")),
+        ("anthropic:claude", None, {}, Choice("anthropic:claude", None, "--model")),
+    ],
+)  # fmt: skip
+def test_the_order_of_choice(model: str | None, base_url: str | None, environ: dict[str, str], chosen: Choice) -> None:
+    """Command line, FSM_AGENT_MODEL, OPENAI_API_KEY, the model of this machine: in this order, saying which and why."""
+    assert choose(model, base_url, environ) == chosen
+
+
+def test_the_only_model_of_a_server_is_taken() -> None:
+    """With a base URL and no name, the server is asked, with the key that there is."""
+    with server([], model="its-own") as s:
+        assert choose(None, s.base_url, {}).model == "openai:its-own"
+        assert choose(None, None, {"OPENAI_BASE_URL": s.base_url}).base_url == s.base_url
+
+
+def test_several_models_of_a_server_are_a_question() -> None:
+    """Nothing is guessed among several models, but OpenAI's default where it is one of them."""
+    several = {"data": [{"id": name} for name in "abcdefghij"]}
+    with (
+        server([], routes={"/v1/models": several}) as s,
+        pytest.raises(ModelError, match=r"--model NAME: a, b.*, \.\.\.$"),
+    ):
+        choose(None, s.base_url, {})
+    with server([], routes={"/v1/models": {"data": [*several["data"], {"id": "gpt-4o-mini"}]}}) as s:
+        assert choose(None, s.base_url, KEY).model == "openai:gpt-4o-mini"
+
+
+@pytest.mark.parametrize("listed", [{}, {"data": None}, {"data": [{}]}, [], {"data": []}])
+def test_a_server_that_does_not_say_its_models_is_named(listed: object) -> None:
+    """Whatever a server answers there, the error names it and the way out."""
+    with server([], routes={"/v1/models": listed}) as s, pytest.raises(ModelError, match="--model NAME"):
+        choose(None, s.base_url, {})
+
+
+def test_a_server_that_is_down_is_named_without_its_password() -> None:
+    """The way out is said, and the password in a URL is not."""
+    with pytest.raises(ModelError, match="start it, or name one: --model NAME") as caught:
+        choose(None, "http://me:hunter2@127.0.0.1:9/v1", {})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://x:99999/v1", "file:///etc/passwd"])
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    """A base URL is checked before anything is asked of it."""
+    with pytest.raises(ModelError, match="give one like"):
+        choose("m", url, {})
+
+
+def test_a_model_of_this_machine_takes_no_base_url() -> None:
+    """Two contradicting wishes are refused, not resolved silently."""
+    with pytest.raises(ModelError, match="give one of the two"):
+        choose("local:1.5b", URL, {})

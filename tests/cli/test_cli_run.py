@@ -1,0 +1,377 @@
+"""`fsm-agent run` against a real HTTP server: what goes where, and the exit code of each ending."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from fsm_agent.limits import Limits
+from fsm_agent.testing import call, fault, forever, reply, server
+from tests.cli.kit import Done, fsm, process
+
+SUM = call("calculator", expression="2+3*4")
+TOOLS = """
+    import os, subprocess, sys
+    from fsm_agent import Registry, tool
+
+    @tool(requires_approval=True)
+    def send(to: str) -> str:
+        "Send a letter."
+        with open("sent.txt", "a") as file:
+            file.write(to + "\\n")
+        return "sent to " + to
+
+    def shout(text: str) -> str:
+        "Print on every way to standard output."
+        print("FROM PRINT")
+        os.write(1, b"FROM DESCRIPTOR\\n")
+        subprocess.run([sys.executable, "-c", "print('FROM CHILD')"])
+        return text.upper()
+
+    def both():
+        return [send, shout]
+
+    registry = Registry([shout])
+    pair = (send, shout)
+    number = 5
+    def broken(): raise RuntimeError("no tools today")
+"""
+
+
+@pytest.fixture(name="here")
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current directory with a module of tools, which is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_tools.py").write_text(textwrap.dedent(TOOLS), encoding="utf-8")
+    yield tmp_path
+    sys.modules.pop("my_tools", None)
+
+
+def run_with(script: list[object], *args: str, task: str = "What is 2+3*4?", stdin: str = "") -> Done:
+    """`run` against a server with this script; the server checks that all of it was used."""
+    with server(script) as s:
+        return fsm("run", task, "--base-url", s.base_url, *args, stdin=stdin)
+
+
+# ---------------------------------------------------------------- what goes where
+
+
+def test_the_answer_and_nothing_else_goes_to_standard_output() -> None:
+    """Standard output can be piped into the next program; the summary is on standard error."""
+    done = run_with([SUM, "It is 14."])
+    assert (done.code, done.out) == (0, "It is 14.\n")
+    assert "completed (answered): answered after 2 steps" in done.err
+    assert "2 steps, 2 model calls, 1 tool call, 30 tokens, " in done.err
+    assert re.search(r"^run [0-9a-f-]{36}$", done.err, re.MULTILINE)
+
+
+def test_every_transition_is_one_plain_line_where_nobody_watches() -> None:
+    """A log of a pipe holds no control sequences and each transition once, with the guards that fired."""
+    done = run_with([SUM, "It is 14."], "--max-steps", "1")
+    lines = [line for line in done.err.splitlines() if "--" in line and "-->" in line]
+    assert [line.split()[2] for line in lines] == [str(number) for number in range(1, len(lines) + 1)]
+    assert "\x1b" not in done.err
+    assert "\r" not in done.err
+    assert any("EXECUTE calculator" in line for line in lines)
+    assert any("DECIDE --decided--> DEGRADE [steps_spent, can_answer_now]" in line for line in lines)
+
+
+def test_the_model_and_the_reason_for_it_are_said() -> None:
+    """Nobody has to guess which model answered."""
+    with server(["14"]) as s:
+        done = fsm("run", "2+3*4?", "--base-url", s.base_url)
+        assert f"model openai:fake at {s.base_url} (the server at {s.base_url})" in done.err
+    with server(["14"]) as s:
+        done = fsm("run", "2+3*4?", "--base-url", s.base_url, "--model", "other:7b")
+        assert s.requests[0].body["model"] == "other:7b"
+    assert "(--model)" in done.err
+
+
+def test_quiet_leaves_only_the_answer() -> None:
+    """With --quiet a run that went well says nothing on standard error."""
+    done = run_with([SUM, "It is 14."], "--quiet")
+    assert (done.code, done.out, done.err) == (0, "It is 14.\n", "")
+
+
+def test_quiet_still_says_why_there_is_no_answer() -> None:
+    """A failure is never silent."""
+    done = run_with([SUM], "-q", "--max-steps", "1", "--on-limit", "stop")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("failed (max_steps)")
+
+
+def test_the_task_is_read_from_standard_input() -> None:
+    """`-` reads the task, line breaks and other scripts included."""
+    with server(["14"]) as s:
+        done = fsm("run", "-", "--base-url", s.base_url, stdin="What is\n2 + 3 × 4？\n")
+        assert "What is\n2 + 3 × 4？\n" in s.requests[0].text
+    assert done.code == 0
+
+
+def test_an_empty_task_is_refused_before_anything_runs() -> None:
+    """No model is asked about nothing."""
+    done = run_with([], task="-", stdin="  \n")
+    assert (done.code, done.out) == (2, "")
+    assert "error: the task is empty" in done.err
+
+
+# ---------------------------------------------------------------- exit codes
+
+
+def test_an_answer_forced_at_a_limit_exits_with_3() -> None:
+    """A partial answer is printed, and told apart from a complete one."""
+    done = run_with([SUM, "14, I think"], "--max-steps", "1")
+    assert (done.code, done.out) == (3, "14, I think\n")
+    assert "partial (forced_answer): " in done.err
+    assert "steps_spent: steps=1, max_steps=1" in done.err
+
+
+def test_a_failed_run_exits_with_1() -> None:
+    """What a model does ends the run, typed; it is no error of the command."""
+    done = run_with([fault.unauthorized()])
+    assert (done.code, done.out) == (1, "")
+    assert "failed (model_failed): " in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_run_that_needs_a_person_exits_with_4(here: Path) -> None:
+    """Where nobody can be asked, the call is not made, and how to decide is said."""
+    done = run_with([call("send", to="Ana")], "--tools", "my_tools:send")
+    assert (done.code, done.out) == (4, "")
+    assert "suspended: waits for a person to decide about send" in done.err
+    assert "--approve yes|no" in done.err
+    assert not (here / "sent.txt").exists()
+
+
+def test_approve_yes_runs_what_needs_approval(here: Path) -> None:
+    """With --approve yes the call is made."""
+    done = run_with([call("send", to="Ana"), "Done."], "--tools", "my_tools:send", "--approve", "yes")
+    assert (done.code, done.out) == (0, "Done.\n")
+    assert (here / "sent.txt").read_text(encoding="utf-8") == "Ana\n"
+
+
+def test_approve_no_refuses_what_needs_approval(here: Path) -> None:
+    """With --approve no the model is told, and the call is not made."""
+    with server([call("send", to="Ana"), "I may not."]) as s:
+        done = fsm("run", "Write", "--base-url", s.base_url, "--tools", "my_tools:send", "--approve", "no")
+        assert "A person refused this call" in s.requests[1].text
+    assert (done.code, done.out) == (0, "I may not.\n")
+    assert not (here / "sent.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--max-steps", "0"], "max_steps: Input should be greater than or equal to 1, got '0'"),
+        (["--max-steps", "many"], "max_steps: Input should be a valid integer"),
+        (["--dialect", "latin"], "dialect 'latin' does not exist; there are native"),
+        (["--memory", "window:0"], "rounds must be a whole number of at least 1"),
+        (["--memory", "all"], "--memory 'all': write full, or window:N"),
+        (["--tools", "nowhere:tool"], "there is no module nowhere, neither installed nor in"),
+        (["--tools", "my_tools.py:send"], "there is no module my_tools.py; write my_tools:..."),
+        (["--tools", "my_tools"], "write MODULE:ATTR"),
+        (["--tools", "my_tools:nothing"], "my_tools has no nothing; it has "),
+        (["--tools", "my_tools:broken()"], "calling it failed: RuntimeError: no tools today"),
+        (["--tools", "my_tools:number"], "a tool is a Tool, a LangChain tool or a typed function, not 5"),
+        (["--files", "missing"], "the root 'missing' is not a directory"),
+        (["--env-file", "missing.env"], "--env-file missing.env: No such file or directory"),
+    ],
+)
+def test_a_wrong_definition_is_one_red_line_and_exit_2(here: Path, args: list[str], said: str) -> None:
+    """What is wrong, where, and what to do: before anything runs, and without a traceback."""
+    done = run_with([], *args)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_debug_shows_where_an_error_comes_from(here: Path) -> None:
+    """--debug adds the traceback, before or after the name of the command."""
+    for args in (["--debug", "run", "x"], ["run", "x", "--debug"]):
+        done = fsm(*args, "--tools", "my_tools:broken()", "--model", "openai:fake")
+        assert done.code == 2
+        assert "Traceback" in done.err
+        assert "no tools today" in done.err
+
+
+def test_an_unknown_option_exits_with_2() -> None:
+    """Wrong usage has the exit code that shells expect."""
+    assert fsm("run", "x", "--colour").code == 2
+    assert fsm("fly").code == 2
+
+
+# ---------------------------------------------------------------- the document
+
+
+def test_json_is_one_document_with_the_whole_result() -> None:
+    """--json gives a program everything: ending, answer, counts, transitions as logged, messages as OpenAI's."""
+    done = run_with([SUM, "It is 14."], "--json")
+    found = done.document
+    assert (found["status"], found["reason"], found["answer"]) == ("completed", "answered", "It is 14.")
+    assert (found["exit_code"], found["model"], found["steps"], found["tool_calls"]) == (0, "openai:fake", 2, 1)
+    assert found["usage"] == {"input": 20, "output": 10, "total": 30, "estimated": 0}
+    assert [one["seq"] for one in found["transitions"]] == list(range(1, len(found["transitions"]) + 1))
+    assert {one["run_id"] for one in found["transitions"]} == {found["run_id"]}
+    assert [one["role"] for one in found["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert "completed (answered)" in done.err
+
+
+def test_json_of_a_suspended_run_says_what_is_asked(here: Path) -> None:
+    """The calls that wait for a person are in the document, arguments included."""
+    done = run_with([call("send", to="Ana")], "--tools", "my_tools:send", "--json")
+    assert done.code == 4
+    assert done.document["status"] == "suspended"
+    (pending,) = done.document["pending"]
+    assert (pending["tool"], pending["arguments"]) == ("send", {"to": "Ana"})
+
+
+def test_what_tools_print_stays_out_of_the_document(here: Path) -> None:
+    """Neither print, nor the file descriptor, nor a child process of a tool reaches standard output during a run."""
+    with server([call("shout", text="hi"), "HI"]) as s:
+        args = ["run", "Shout hi", "--base-url", s.base_url, "--tools", "my_tools:shout", "--json"]
+        done = process(*args, cwd=here)
+    assert done.code == 0
+    assert done.document["answer"] == "HI"
+    for printed in ("FROM PRINT", "FROM DESCRIPTOR", "FROM CHILD"):
+        assert printed not in done.out
+        assert printed in done.err
+
+
+def test_a_narrow_encoding_does_not_break_the_output(here: Path) -> None:
+    """An answer that the terminal's encoding cannot write is escaped, and the document stays JSON."""
+    answer = "答案是 14 😀"
+    with server([answer, answer]) as s:
+        args = ["run", "x", "--base-url", s.base_url]
+        plain = process(*args, cwd=here, PYTHONIOENCODING="ascii")
+        document = process(*args, "--json", cwd=here, PYTHONIOENCODING="ascii").document
+    assert (plain.code, plain.out) == (0, "\\u7b54\\u6848\\u662f 14 \\U0001f600\n")
+    assert document["answer"] == answer
+
+
+# ---------------------------------------------------------------- the log
+
+
+def test_log_is_one_json_object_a_line_and_leaves_structlog_alone() -> None:
+    """--log shows the events of the transitions instead of the view, on a logger of its own."""
+    before = structlog.get_config()
+    done = run_with([SUM, "It is 14."], "--log", "--quiet")
+    events = [json.loads(line) for line in done.err.splitlines()]
+    assert {one["event"] for one in events} == {"fsm.transition"}
+    assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
+    assert not structlog.is_configured()
+    assert structlog.get_config() == before
+
+
+# ---------------------------------------------------------------- options
+
+
+def test_stream_asks_the_server_to_stream() -> None:
+    """--stream shows the reply as it comes; without a terminal nothing is streamed unless asked for."""
+    with server([reply("It is 14."), reply("It is 14.")]) as s:
+        shown = fsm("run", "x", "--base-url", s.base_url, "--stream")
+        fsm("run", "x", "--base-url", s.base_url)
+        assert [one.stream for one in s.requests] == [True, False]
+    assert "It is 14.\n" in shown.err
+    assert shown.out == "It is 14.\n"
+
+
+def test_every_limit_is_an_option_with_its_description() -> None:
+    """The options for the limits are made from `Limits`, so none is forgotten and none is described twice."""
+    shown = " ".join(fsm("run", "--help", env={"COLUMNS": "300"}).out.split())
+    for name, field in Limits.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in shown
+        assert field.description is not None
+        assert " ".join(field.description.split()) in shown
+
+
+def test_an_option_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Command line, environment, env file, default: in this order."""
+    for name in ("FSM_AGENT_MAX_STEPS", "FSM_AGENT_MAX_RETRIES", "FSM_AGENT_MAX_NUDGES", "FSM_AGENT_MAX_PARALLEL"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    file = tmp_path / "settings.env"
+    names = ("MAX_STEPS", "MAX_RETRIES", "MAX_NUDGES")
+    file.write_text("".join(f"FSM_AGENT_{name}=7\n" for name in names), encoding="utf-8")
+    monkeypatch.setenv("FSM_AGENT_MAX_STEPS", "8")
+    monkeypatch.setenv("FSM_AGENT_MAX_RETRIES", "8")
+    found = fsm("limits", "--json", "--env-file", str(file), "--max-steps", "9").document
+    assert {name: found[name] for name in ("max_steps", "max_retries", "max_nudges", "max_parallel")} == {
+        "max_steps": 9,
+        "max_retries": 8,
+        "max_nudges": 7,
+        "max_parallel": 8,
+    }
+
+
+def test_an_optional_limit_is_switched_off_with_none() -> None:
+    """--token-budget none means no budget."""
+    assert fsm("limits", "--json", "--token-budget", "none").document["token_budget"] is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        (["my_tools:send"], {"send"}),
+        (["my_tools:both()"], {"send", "shout"}),
+        (["my_tools:pair"], {"send", "shout"}),
+        (["my_tools:registry"], {"shout"}),
+        (["my_tools:send", "my_tools:registry"], {"send", "shout"}),
+        (["fsm_agent.tools.builtin:calculator"], {"calculator"}),
+    ],
+)
+def test_tools_come_from_the_current_directory_in_every_form(here: Path, spec: list[str], names: set[str]) -> None:
+    """A tool, a function, a list or tuple, a Registry, and a call that returns them."""
+    done = fsm("tools", "--json", *(word for one in spec for word in ("--tools", one)))
+    assert {one["name"] for one in done.document} == names
+
+
+def test_the_default_tool_is_the_calculator() -> None:
+    """Without being asked, an agent can compute and nothing else."""
+    assert [one["name"] for one in fsm("tools", "--json").document] == ["calculator"]
+
+
+def test_files_are_confined_and_written_only_with_approval(here: Path) -> None:
+    """--files opens one directory; no path leads out of it, and a person approves each write."""
+    room = here / "room"
+    room.mkdir()
+    (here / "secret.txt").write_text("outside", encoding="utf-8")
+    tools = {one["name"]: one for one in fsm("tools", "--json", "--files", "room").document}
+    assert set(tools) == {"calculator", "read_file", "write_file", "list_files"}
+    assert [name for name, one in tools.items() if one["requires_approval"]] == ["write_file"]
+    with server([call("read_file", path="../secret.txt"), call("write_file", path="a.txt", content="x"), "Done."]) as s:
+        done = fsm("run", "x", "--base-url", s.base_url, "--files", "room", "--approve", "yes")
+        assert "outside" not in s.requests[1].text
+    assert done.code == 0
+    assert (room / "a.txt").read_text(encoding="utf-8") == "x"
+    with server([call("write_file", path="b.txt", content="x")]) as s:
+        assert fsm("run", "x", "--base-url", s.base_url, "--files", "room").code == 4
+    assert not (room / "b.txt").exists()
+
+
+def test_system_text_language_and_memory_reach_the_model() -> None:
+    """What --system and --language say is what the model reads."""
+    with server(["", "好"]) as s:
+        args = ["--system", "Be a pirate.", "--language", "zh", "--memory", "full"]
+        assert fsm("run", "hello", "--base-url", s.base_url, *args).code == 0
+        assert "Be a pirate." in s.requests[0].text
+        assert "你上一次的回复是空的" in s.requests[1].text
+
+
+def test_a_secret_of_the_environment_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API key that a server repeats in its error is redacted in summary and document."""
+    key = "sk-" + "a1B2" * 8
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    done = run_with([forever(fault.unauthorized(f"Incorrect API key provided: {key}"))], "--json")
+    assert done.code == 1
+    assert key not in done.out + done.err
