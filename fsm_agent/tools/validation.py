@@ -123,7 +123,7 @@ class Validator:
 
     def __call__(self, args: Mapping[str, Any]) -> Valid | Invalid:
         """Check one set of arguments."""
-        if not isinstance(args, Mapping):  # an adapter may hand over whatever the model sent
+        if type(args) is not dict and not isinstance(args, Mapping):  # an adapter may hand over whatever the model sent
             return Invalid((problem("", "type", ("object",), args),))  # type: ignore[unreachable]  # typed callers cannot
         given, notes = self._prepared(args)
         try:
@@ -132,8 +132,9 @@ class Validator:
             return Invalid(tuple(unwritable(given)) or (problem("", "type", ("JSON",), None),))
         if len(text) > MAX_ARGUMENT_BYTES:
             return Invalid((problem("", "size", (f"{MAX_ARGUMENT_BYTES} bytes",), None),))
-        nested = text.count(b"{") + text.count(b"[") > MAX_DEPTH
-        suspect = nested or len(text) > _LONG or b"NaN" in text or b"Infinity" in text
+        size = len(text)
+        nested = size > 2 * MAX_DEPTH and text.count(b"{") + text.count(b"[") > MAX_DEPTH
+        suspect = nested or size > _LONG or b"NaN" in text or b"Infinity" in text
         if suspect and (broken := tuple(unwritable(given))):
             return Invalid(broken)
         return self._checked(given, text, notes)
@@ -141,12 +142,13 @@ class Validator:
     def _prepared(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The arguments to check, without what the tool ignores and without the `null`s that mean "the default"."""
         given = {key: item for key, item in args.items() if item is not None or key not in self._null_is_default}
+        if not self._ignored:
+            return given, ()
         notes: list[str] = []
-        if self._ignored:
-            for key in [key for key in given if key not in self._known and key not in self._hidden]:
-                if self._ignored is True or key in self._ignored:
-                    del given[key]
-                    notes.append(f"ignored unknown field {str(key)[:80]!r}")
+        for key in [key for key in given if key not in self._known and key not in self._hidden]:
+            if self._ignored is True or key in self._ignored:
+                del given[key]
+                notes.append(f"ignored unknown field {str(key)[:80]!r}")
         return given, tuple(notes)
 
     def _checked(self, given: dict[str, Any], text: bytes, notes: tuple[str, ...]) -> Valid | Invalid:
@@ -160,19 +162,26 @@ class Validator:
             try:
                 checked = validate(text, strict=True, extra=self._extra)
             except ValidationError as error:
-                refused = problems_of(error, given, self._schema())
+                refused = self._named(error, given)
                 if not self._lax:
                     return Invalid(tuple(refused.values()))
                 checked = validate(text, strict=False, extra=self._extra)
             arguments = self._arguments(checked, given)
         except ValidationError as error:
-            return Invalid(tuple(problems_of(error, given, self._schema()).values()))
+            return Invalid(tuple(self._named(error, given).values()))
         except Exception as error:  # noqa: BLE001 - what the author of the model wrote failed: this call is refused
             return Invalid((_raised(error),))
         if wrong := tuple(self._read_wrongly(given, arguments, text)):
             return Invalid(wrong)
-        coercions = tuple(_coercion(path, given, arguments) for path in refused)
-        return Valid(arguments, self._call_with(checked, arguments), notes + coercions)
+        if refused:
+            notes += tuple(_coercion(path, given, arguments) for path in refused)
+        return Valid(arguments, self._call_with(checked, arguments), notes)
+
+    def _named(self, error: ValidationError, given: Mapping[str, Any]) -> dict[Path, Problem]:
+        try:
+            return problems_of(error, given, self._schema())
+        except Exception as fault:  # noqa: BLE001 - the input or the author's own message cannot be shown
+            return {(): _raised(fault)}
 
     def _arguments(self, checked: BaseModel, given: Mapping[str, Any]) -> dict[str, Any]:
         """The checked model as JSON data under the names that the model used, so that it can be validated again."""
