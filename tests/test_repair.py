@@ -603,7 +603,9 @@ def test_bounds_a_long_number_within_the_limit_is_exact() -> None:
     assert read('{"a":' + "9" * MAX_DIGITS + "}")[0] == {"a": 10**MAX_DIGITS - 1}
 
 
-@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":1,"a":1}', '{"x":{"a":1,"b":2,"a":3}}', "{'a':1,'a':2}"])
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":2}', '{"a":1,"a":1}', '{"x":{"a":1,"b":2,"a":3}}', "{'a':1,'a':2}", '[{"a":1,"a":2},]']
+)
 def test_a_key_given_twice_is_refused(text: str) -> None:
     """Which of two values counts is not for the parser to choose."""
     assert fault(text) is Fault.DUPLICATE_KEYS
