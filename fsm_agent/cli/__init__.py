@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version as distribution_version
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,8 +56,15 @@ def _show_version(asked: bool) -> None:
 
 def _version() -> None:
     packages = ("fsm-agent", "langchain-core", "langchain-openai", "transitions")
-    found = [f"{name} {distribution_version(name)}" for name in packages]
+    found = [f"{name} {_version_of(name)}" for name in packages]
     put("\n".join([*found, f"Python {platform.python_version()}"]))
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "(from its source, not installed)"
 
 
 @app.callback()

@@ -22,7 +22,7 @@ from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.records import RunResult
 
-__all__ = ["show_demo"]
+__all__ = ["demo_choice", "show_demo"]
 
 _SHOWN: Final = 200
 
@@ -40,7 +40,7 @@ def show_demo(
     """Run the demo, say what came out and whether it is right. Returns the exit code."""
     if directory is not None and not directory.is_dir():
         raise DefinitionError(f"--dir {directory}: there is no such directory")
-    choice = _choice(model, base_url)
+    choice = demo_choice(model, base_url)
     with nullcontext(str(directory)) if directory is not None else tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         order = Order(
@@ -61,7 +61,7 @@ def show_demo(
     return code if right or code else EXIT_CODES[Status.FAILED]
 
 
-def _choice(model: str | None, base_url: str | None) -> Choice:
+def demo_choice(model: str | None, base_url: str | None) -> Choice:
     """The demo needs no key, so it does not take one that happens to be set: local unless asked for another."""
     if model or base_url or os.environ.get("FSM_AGENT_MODEL"):
         return choose(model, base_url, os.environ)

@@ -28,7 +28,7 @@ from fsm_agent.observe import Logger, json_logger, silent_logger
 from fsm_agent.records import RunResult, Token
 from fsm_agent.tools.registry import Registry
 
-__all__ = ["Order", "Watch", "carry_out", "memory_of", "read_task", "report"]
+__all__ = ["Order", "Watch", "carry_out", "memory_of", "patient", "read_task", "report"]
 
 _MAX_TASK_CHARS: Final = 1_000_000
 _LOCAL_MODEL_TIMEOUT: Final = 600.0
@@ -87,7 +87,7 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
 
     Raises `FsmAgentError` when the agent cannot be built.
     """
-    choice, limits = order.choice, _patient(order)
+    choice, limits = order.choice, patient(order)
     dialect_for(order.dialect, choice.model)  # a wrong name is told now, not after a download
     if not watch.quiet:
         at = f" at {choice.place}" if choice.place else ""
@@ -118,7 +118,7 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
     raise RunError("the run ended without a result")
 
 
-def _patient(order: Order) -> Limits:
+def patient(order: Order) -> Limits:
     """The limits; a model on this machine may take its time for a reply, unless somebody has said how long."""
     if order.choice.local and "model_timeout" not in order.limits.model_fields_set:
         return order.limits.replace(model_timeout=_LOCAL_MODEL_TIMEOUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -49,12 +50,9 @@ def record(
 
 def drawn(picture: Picture, now: float, width: int = 80) -> list[str]:
     """What a terminal of this width shows."""
-    console = Console(width=width, record=True, file=open(os.devnull, "w", encoding="utf-8"), force_terminal=True)
-    try:
-        console.print(draw(picture, Limits(), now, console))
-        return console.export_text().splitlines()
-    finally:
-        console.file.close()
+    console = Console(width=width, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(draw(picture, Limits(), now, console))
+    return console.export_text().splitlines()
 
 
 def test_the_view_shows_state_tool_step_time_and_tokens() -> None:
@@ -77,7 +75,9 @@ def test_the_view_keeps_the_last_transitions_with_their_guards() -> None:
     picture = Picture(started=0.0, since=0.0)
     for seq in range(1, 20):
         picture = picture.after(record(State.DECIDE, Event.DECIDED, State.PLAN, seq=seq, guards=guards), 0.0)
-    lines = drawn(picture.after(record(State.OBSERVE, Event.OBSERVED, State.DECIDE, seq=20, error="it\nfell"), 0.0), 0.0)
+    lines = drawn(
+        picture.after(record(State.OBSERVE, Event.OBSERVED, State.DECIDE, seq=20, error="it\nfell"), 0.0), 0.0
+    )
     assert lines[-2] == "  20 OBSERVE --observed--> DECIDE (it fell)"
     assert lines[-3] == "  19 DECIDE --decided--> PLAN [steps_spent]"
     assert len(lines) == 7
@@ -232,7 +232,7 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[2:], read)))
 
 @pytest.mark.parametrize(("typed", "code", "ending"), [("q\n", 1, "failed (denied)"), ("\x03", 130, "cancelled")])
 def test_a_person_stops_the_run_at_the_terminal(tmp_path: Path, typed: str, code: int, ending: str) -> None:
-    """`q` ends the run as denied, Ctrl-C at the question as cancelled; the call is not made, the model not asked again."""
+    """`q` ends the run as denied, Ctrl-C at the question as cancelled; nothing is called, and nobody asked again."""
     (tmp_path / "letters.py").write_text(LETTER, encoding="utf-8")
     with server([call("send", to="Ana")]) as s:
         args = command("run", "x", "--base-url", s.base_url, "--tools", "letters:send")
