@@ -1,4 +1,4 @@
-"""What the tests of this folder share: an agent with a fake clock, its runs in every way, and what makes a prompt sendable."""
+"""What these tests share: an agent with a fake clock, its runs in every way, and what makes a prompt sendable."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -30,6 +31,7 @@ class Seen:
         self.records: list[Transitioned] = []
 
     def __call__(self, record: Transitioned) -> None:
+        """Keep one."""
         self.records.append(record)
 
     def of(self, run_id: str) -> list[Transitioned]:
@@ -100,8 +102,8 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 def faults_of(messages: Sequence[BaseMessage], *, alternate: bool = True) -> list[str]:
     """What a strict server would refuse in a prompt; [] for a prompt that is right.
 
-    Exactly one system message, first; a user's message; every call answered once, at once and in order; no result without its
-    call; ids unique; names legal; no two users or two assistants in a row (unless not `alternate`).
+    Exactly one system message, first; a user's message; every call answered once, at once and in order; no result
+    without its call; ids unique; names legal; no two users or two assistants in a row (unless not `alternate`).
     """
     found: list[str] = []
     systems = [index for index, message in enumerate(messages) if isinstance(message, SystemMessage)]
@@ -130,7 +132,8 @@ def faults_of(messages: Sequence[BaseMessage], *, alternate: bool = True) -> lis
         twice = before is not None and isinstance(message, HumanMessage | AIMessage) and type(message) is type(before)
         if alternate and twice:
             found.append(f"{index}: two {message.type} messages in a row")
-        if message.content is None:
+        content: object = message.content
+        if content is None:
             found.append(f"{index}: null content")
         before = message
     if open_:
@@ -154,7 +157,7 @@ def answers_in(request: ModelRequest) -> list[ToolMessage]:
 def consistent(records: Sequence[Transitioned]) -> bool:
     """One chain of transitions, numbered without a gap, that ends in a terminal state and only there."""
     numbered = [record.seq for record in records] == list(range(1, len(records) + 1))
-    joined = all(one.target is two.source for one, two in zip(records, records[1:], strict=False))
+    joined = all(one.target is two.source for one, two in pairwise(records))
     ends = [record.target in (State.FINISH, State.ABORT) for record in records]
     return numbered and joined and ends == [False] * (len(records) - 1) + [True]
 

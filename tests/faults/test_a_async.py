@@ -10,15 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
+from langchain_openai import ChatOpenAI
 
 from fsm_agent import Approve, Event, RunError, State, Status, StopReason, Token, tool
 from fsm_agent.errors import UnknownRun
 from fsm_agent.testing import FakeClock, ScriptedModel, call, server
-from langchain_openai import ChatOpenAI
 from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, answers_in, client, consistent, in_thread, make, run
 
-RUN = {"configurable": {"run_id": "r", "thread_id": "t"}}
-THREAD = {"configurable": {"thread_id": "t"}}
+RUN: RunnableConfig = {"configurable": {"run_id": "r", "thread_id": "t"}}
+THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 def add(a: int, b: int) -> str:
@@ -36,7 +37,7 @@ async def aadd(a: int, b: int) -> str:
 
 
 async def test_a02_stop_during_execute_is_a_typed_ending_of_the_first_caller() -> None:
-    """Cancelled from another task, the tool is really stopped, and the caller gets a cancelled result, not a bare False."""
+    """Cancelled from another task, the tool really stops, and the caller gets a cancelled result, not a bare False."""
     started, cleaned = asyncio.Event(), []
 
     async def slow() -> str:
@@ -127,7 +128,7 @@ def test_a03_one_agent_runs_again_and_again(way: str, given: Any) -> None:
 def test_a03_the_real_client_outlives_its_first_loop(way: str) -> None:
     """A real client whose first event loop was closed serves the next run, also after runs of another kind."""
     with server([call("aadd", a=1, b=2), "one", call("aadd", a=3, b=4), "two", "three"]) as s:
-        agent = make(ChatOpenAI(base_url=s.base_url, api_key="none", model="fake"), [aadd])  # type: ignore[arg-type]  # text will do
+        agent = make(ChatOpenAI(base_url=s.base_url, api_key="none", model="fake"), [aadd])
         assert run(agent, "go", way).answer == "one"
         assert run(agent, "go", way).answer == "two"
         assert run(agent, "go", "invoke").answer == "three"
@@ -159,7 +160,7 @@ tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a04_context_variables_reach_every_tool_and_leak_from_none(way: str) -> None:
-    """A value set before the run is seen in sync, async, timed, parallel and retried tools; what a tool sets stays its own."""
+    """A value set before the run is seen in every kind of tool and attempt; what a tool sets stays its own."""
     ledger = Ledger()
 
     def reads(name: str) -> str:
@@ -242,7 +243,7 @@ def test_a04_the_model_sees_the_callers_context(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a05_what_an_observer_binds_it_can_unbind(way: str) -> None:
-    """Observers run in the run's own context: bound at the first transition, seen at every later one, reset at the last."""
+    """Observers run in the run's own context: what they bind first they see later, and can reset at the last."""
     bound: contextvars.ContextVar[str] = contextvars.ContextVar("bound", default="")
     seen: list[str] = []
     tokens: list[contextvars.Token[str]] = []
@@ -313,7 +314,7 @@ def test_a06_cancelled_while_the_model_thinks(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("state", ["PLAN", "VALIDATE", "OBSERVE", "DECIDE", "EXECUTE"])
 def test_a06_cancelled_between_two_effects(state: str, way: str) -> None:
-    """Asked to stop while the engine computes, the run stops before its next effect: nothing is executed after the request."""
+    """Asked to stop while the engine computes, the run stops before its next effect."""
     ledger = Ledger()
 
     def observer(record: Any) -> None:
@@ -395,7 +396,7 @@ async def test_a06_a_task_cancelled_before_it_began_has_no_run() -> None:
 
 @pytest.mark.parametrize("where", ["PLAN", "EXECUTE", "RETRY", "REVIEW"])
 async def test_a06_task_cancel_propagates_and_leaves_a_terminal_run(where: str) -> None:
-    """Cancelled from outside in any waiting state: CancelledError reaches the awaiter, the run is terminal, the thread is free."""
+    """Cancelled in any waiting state: CancelledError reaches the awaiter, the run is terminal, the thread is free."""
     waiting = asyncio.Event()
 
     async def hangs(*_: Any) -> Any:
@@ -444,9 +445,13 @@ async def test_a06_a_time_out_of_the_caller_is_a_time_out() -> None:
 
     with ScriptedModel([hangs]) as model:
         agent = make(model, observers=[seen])
-        with pytest.raises(TimeoutError):
+
+        async def limited() -> None:
             async with asyncio.timeout(0.02):
                 await agent.ainvoke("go", RUN)
+
+        with pytest.raises(TimeoutError):
+            await limited()
     assert consistent(seen.records)
     assert agent.cancel("r") is False
 
@@ -467,10 +472,14 @@ async def test_a06_a_failing_sibling_of_a_task_group_stops_the_run() -> None:
 
     with ScriptedModel([call("hangs")]) as model:
         agent = make(model, [hangs], observers=[seen])
-        with pytest.raises(ExceptionGroup) as caught:
+
+        async def together() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(agent.ainvoke("go", RUN))
                 group.create_task(fails())
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await together()
     assert [type(error) for error in caught.value.exceptions] == [LookupError]
     assert consistent(seen.records)
 
@@ -528,7 +537,7 @@ async def test_a06_a_task_cancelled_after_its_run_is_not_uncancelled() -> None:
 
 
 def test_a07_two_resumes_from_two_threads_are_one() -> None:
-    """Of many threads that resume the same run exactly one goes on; only the others get the error, and the call ran once."""
+    """Of many threads that resume one run exactly one goes on; only the others get the error; the call ran once."""
     ledger = Ledger()
 
     @tool(requires_approval=True)
@@ -608,7 +617,7 @@ def test_a07_cancelled_between_two_tokens(way: str) -> None:
 
 
 def test_a07_many_cancellations_and_endings_at_once() -> None:
-    """A hundred short runs, each cancelled from elsewhere at a random moment: every one has exactly one ending, none hangs."""
+    """A hundred short runs, each cancelled at some moment: every one has exactly one ending, none hangs."""
     seen = Seen()
     model = ScriptedModel(lambda request: call("aadd", a=1, b=2) if len(request.messages) < 3 else "done")
     agent = make(model, [aadd], observers=[seen])

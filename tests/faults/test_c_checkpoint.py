@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
 from fsm_agent.errors import UnknownRun
@@ -22,7 +23,7 @@ from tests.faults.kit import (
     run,
 )
 
-RUN = {"configurable": {"run_id": "r", "thread_id": "t"}}
+RUN: RunnableConfig = {"configurable": {"run_id": "r", "thread_id": "t"}}
 
 
 def transfer_of(ledger: Ledger, **options: Any) -> Any:
@@ -63,7 +64,7 @@ def suspended(agent: Any, task: str = "go", config: Any = None) -> RunResult:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_c07_a_rejected_call_is_never_executed_in_place(way: str) -> None:
-    """Denied by `approve`: zero executions, the model reads the reason, and the record has the decision and the call's signature."""
+    """Denied by `approve`: zero executions; the model reads the reason, the record has decision and signature."""
     ledger = Ledger()
     with ScriptedModel([call("transfer", amount=10), "I did not"]) as model:
         result = run(make(model, [transfer_of(ledger)], approve=lambda _: Deny("over the limit")), "pay", way)
@@ -96,7 +97,9 @@ def test_c07_a_rejected_call_is_never_executed_after_a_pause(asynchronous: bool)
 def _resume(agent: Any, decision: Any, asynchronous: bool = False) -> RunResult:
     import asyncio
 
-    result = asyncio.run(agent.aresume("r", decision=decision)) if asynchronous else agent.resume("r", decision=decision)
+    result = (
+        asyncio.run(agent.aresume("r", decision=decision)) if asynchronous else agent.resume("r", decision=decision)
+    )
     assert isinstance(result, RunResult)
     return result
 
@@ -177,7 +180,7 @@ def test_c08_another_amount_needs_another_yes() -> None:
 
     def approve(one: Any) -> bool:
         asked.append(one.arguments["amount"])
-        return one.arguments["amount"] == 10
+        return bool(one.arguments["amount"] == 10)
 
     script = [call("transfer", amount=10), call("transfer", amount=1000), call("transfer", amount=10), "done"]
     with ScriptedModel(script) as model:
@@ -199,8 +202,8 @@ def test_c08_edited_arguments_are_checked_and_run_as_edited(way: str) -> None:
             result = agent.resume("r", decision=Edit({"amount": 10}))
     assert ledger.entries == [{"amount": 10, "to": "bob"}]
     assert (result.status, result.tool_calls) == (Status.COMPLETED, 1)
-    asked = model.requests[1].messages[2]
-    assert asked.tool_calls[0]["args"] == {"amount": 10, "to": "bob"}  # type: ignore[union-attr]  # an AIMessage
+    asked: Any = model.requests[1].messages[2]
+    assert asked.tool_calls[0]["args"] == {"amount": 10, "to": "bob"}
     assert answers_in(model.requests[1])[0].text == "transferred 10 to bob"
 
 
@@ -237,7 +240,10 @@ def test_c08_a_failed_call_is_not_retried_under_the_old_yes() -> None:
         return True
 
     with ScriptedModel([call("transfer", amount=10), call("transfer", amount=10), "gave up"]) as model:
-        result = run(make(model, [transfer_of(ledger, retry=3)], approve=approve, limits={"degrade_after": 9, "abort_after": 9}), "pay")
+        result = run(
+            make(model, [transfer_of(ledger, retry=3)], approve=approve, limits={"degrade_after": 9, "abort_after": 9}),
+            "pay",
+        )
     assert (len(ledger), len(asked), len(set(asked))) == (2, 2, 2)
     assert State.RETRY not in result.path()
     assert result.answer == "gave up"
@@ -357,7 +363,9 @@ def test_c09_a_run_may_wait_more_than_once() -> None:
     assert consistent(result.transitions)
 
 
-@pytest.mark.parametrize("decision", [None, "yes", True, {}, {"other": Approve()}, {"a": Approve()}, {"a": True, "b": False}])
+@pytest.mark.parametrize(
+    "decision", [None, "yes", True, {}, {"other": Approve()}, {"a": Approve()}, {"a": True, "b": False}]
+)
 def test_c09_a_decision_that_does_not_fit_leaves_the_run_waiting(decision: Any) -> None:
     """A missing, foreign or untyped decision is a named error; nothing runs, and a right one still works."""
     ledger = Ledger()
@@ -377,9 +385,13 @@ def test_c09_a_decision_that_does_not_fit_leaves_the_run_waiting(decision: Any) 
 
 @pytest.mark.parametrize("way", [*WAYS, "resume"])
 def test_c11_one_rejection_leaves_its_sibling(way: str) -> None:
-    """Of two calls one is approved and one rejected: exactly the approved one runs, each is answered with its own outcome."""
+    """Of two calls one is rejected: exactly the approved one runs, each is answered with its own outcome."""
     ledger = Ledger()
-    batch = [Call("transfer", {"amount": 1}, id="a"), Call("transfer", {"amount": 2}, id="b"), Call("look", {"q": "x"}, id="c")]
+    batch = [
+        Call("transfer", {"amount": 1}, id="a"),
+        Call("transfer", {"amount": 2}, id="b"),
+        Call("look", {"q": "x"}, id="c"),
+    ]
     with ScriptedModel([batch, "done"]) as model:
         tools = [transfer_of(ledger), look_of(ledger)]
         if way == "resume":

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Agent, Event, RunResult, State, Status, StopReason, tool
 from fsm_agent.context import Context
@@ -29,8 +30,8 @@ from fsm_agent.states import BEHAVIOURS
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever
 from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, answers_in, consistent, in_thread, make, run
 
-RUN = {"configurable": {"run_id": "r", "thread_id": "t"}}
-THREAD = {"configurable": {"thread_id": "t"}}
+RUN: RunnableConfig = {"configurable": {"run_id": "r", "thread_id": "t"}}
+THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 def add(a: int, b: int) -> str:
@@ -64,7 +65,7 @@ def test_f01_a_refused_guard_is_recorded_and_never_taken_for_a_move() -> None:
 def test_f01_an_event_without_a_row_is_an_error_not_false() -> None:
     """Firing what the table does not have raises, names what could happen there, and moves nothing."""
     ctx = context_of(make(ScriptedModel([])))
-    with pytest.raises(IllegalTransition, match="executed cannot happen in PLAN.*replied"):
+    with pytest.raises(IllegalTransition, match=r"executed cannot happen in PLAN.*replied"):
         DEFAULT_MACHINE.fire(State.PLAN, Event.EXECUTED, ctx)
     with pytest.raises(IllegalTransition, match="terminal"):
         DEFAULT_MACHINE.fire(State.FINISH, Event.REPLIED, ctx)
@@ -72,7 +73,7 @@ def test_f01_an_event_without_a_row_is_an_error_not_false() -> None:
 
 
 def test_f01_the_machine_holds_no_state_between_events() -> None:
-    """The same event in the same state under the same context gives the same transition, however often and in whatever order."""
+    """The same event in the same state and context gives the same transition, however often, in whatever order."""
     ctx = context_of(make(ScriptedModel([])))
     first = DEFAULT_MACHINE.fire(State.PLAN, Event.REPLIED, ctx)
     DEFAULT_MACHINE.fire(State.DECIDE, Event.DECIDED, ctx)
@@ -124,7 +125,7 @@ BROKEN_AT = {"compose": State.PLAN, "read": State.VALIDATE, "keep_round": State.
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", BROKEN_AT)
 def test_f02_an_error_in_a_state_ends_the_run_with_its_cause(at: str, way: str) -> None:
-    """An exception on entering or leaving a state is a transition to ABORT with its cause, never a run left half-way."""
+    """An exception in a state is a transition to ABORT with its cause, never a run left half-way."""
     seen = Seen()
     model = ScriptedModel([call("add", a=1, b=2), "3"])
     agent = make(model, [add], dialect=faulty(at), observers=[seen])
@@ -171,7 +172,9 @@ def test_f02_an_error_in_a_guard_ends_the_run_too(at: int, way: str) -> None:
     assert consistent(result.transitions)
 
 
-@pytest.mark.parametrize("error", [ValueError("v"), KeyError("k"), OSError(5, "io"), RecursionError("deep"), StopIteration("s")])
+@pytest.mark.parametrize(
+    "error", [ValueError("v"), KeyError("k"), OSError(5, "io"), RecursionError("deep"), StopIteration("s")]
+)
 def test_f03_no_class_of_error_is_lost(error: Exception) -> None:
     """Whatever class a state raises, the record and the result name it."""
 
@@ -360,8 +363,7 @@ def test_f10_a_thousand_finished_runs_are_collected() -> None:
     refs: list[weakref.ref[RunResult]] = []
 
     async def thousand() -> None:
-        for _ in range(1000):
-            refs.append(weakref.ref(await agent.ainvoke("go")))
+        refs.extend([weakref.ref(await agent.ainvoke("go")) for _ in range(1000)])
 
     asyncio.run(thousand())
     gc.collect()
@@ -444,7 +446,7 @@ def test_f11_a_result_in_the_same_tick_as_its_time_out_counts_once(seconds: floa
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("seconds", "stops"), [(59.0, False), (60.0, True), (61.0, True)])
 def test_f11_the_deadline_of_a_run_is_decided_once(seconds: float, stops: bool, way: str) -> None:
-    """A result that arrives with the deadline is kept, and the run then stops for the deadline, with no further model call."""
+    """A result that arrives with the deadline is kept; the run then stops for it, with no further model call."""
     clock = FakeClock()
     ticking = Ticking(clock, seconds)
     model = ScriptedModel([call("tick"), "done"])
@@ -499,7 +501,7 @@ def test_f11_a_model_that_misses_the_time_out_is_one_failed_call(way: str) -> No
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 def test_f12_questions_are_answered_while_a_tool_runs(way: str) -> None:
-    """From another thread, during a tool: statistics, diagrams of the table, cancellation of others and whole runs work at once."""
+    """From another thread, during a tool: statistics, names, cancellation of others and whole runs work at once."""
     started, release = threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -508,7 +510,9 @@ def test_f12_questions_are_answered_while_a_tool_runs(way: str) -> None:
         release.wait(PATIENCE)
         return "slow"
 
-    model = ScriptedModel(by_task={"slow one": [call("slow"), "slow done"], "quick one": [call("add", a=1, b=2), "quick done"]})
+    model = ScriptedModel(
+        by_task={"slow one": [call("slow"), "slow done"], "quick one": [call("add", a=1, b=2), "quick done"]}
+    )
     agent = make(model, [slow, add])
     join = in_thread(lambda: run(agent, "slow one", way, RUN))
     assert started.wait(PATIENCE)

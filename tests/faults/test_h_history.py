@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Agent, Deny, Full, RunError, Status, StopReason, Window, tool
 from fsm_agent.history import Block, block
@@ -130,13 +131,17 @@ def batch_tools(ledger: Ledger) -> list[Any]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("retries", [0, 1])
 def test_h03_a_mixed_batch_has_one_result_for_each_call_in_order(way: str, retries: int) -> None:
-    """works / raises / unknown: three results in the order of the calls, each with its id and status; the next request is valid."""
+    """Works / raises / unknown: three results in call order, each with its id and status; the next request is valid."""
     ledger = Ledger()
     batch = [Call("works", {}, id="a"), Call("raises", {}, id="b"), Call("missing", {}, id="c")]
     with ScriptedModel([batch, "done"]) as model:
         result = run(make(model, batch_tools(ledger), limits={"max_retries": retries}), "go", way)
     told = answers_in(model.requests[1])
-    assert [(message.tool_call_id, message.status) for message in told] == [("a", "success"), ("b", "error"), ("c", "error")]
+    assert [(message.tool_call_id, message.status) for message in told] == [
+        ("a", "success"),
+        ("b", "error"),
+        ("c", "error"),
+    ]
     assert told[0].text == "worked"
     assert "broken pipe" in told[1].text
     assert "There is no tool" in told[2].text
@@ -202,7 +207,7 @@ def test_h04_a_cancelled_tool_leaves_a_thread_that_goes_on(batch: int) -> None:
         return "too late"
 
     script = [[call("slow", n=number) for number in range(batch)], "second answer"]
-    config = {"configurable": {"thread_id": "t", "run_id": "r"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t", "run_id": "r"}}
     with ScriptedModel(script) as model:
         agent = make(model, [slow])
         first = in_thread(lambda: agent.invoke("first task", config))
@@ -269,7 +274,7 @@ def test_h04_every_limit_leaves_a_thread_that_goes_on(limit: str, dialect: str, 
         return reply(f'{{"action": "add", "action_input": {{"a": {number}, "b": 1}}}}', usage=(60, 20))
 
     model = ScriptedModel(acts)
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     agent = make(model, [add], dialect=dialect, limits=LIMITS_THAT_STOP[limit] | {"on_limit": on_limit})
     first = run(agent, "first", config=config)
     assert first.status is Status.FAILED
@@ -320,7 +325,11 @@ def test_h06_a_missing_id_is_minted_for_both_messages(given: str | None, way: st
 def test_h06_repeated_ids_are_told_apart(way: str) -> None:
     """The same id twice in a reply, and again in the next turn: every call has its own in the history."""
     script = [
-        [Call("add", {"a": 1, "b": 1}, id="c"), Call("add", {"a": 2, "b": 2}, id="c"), Call("add", {"a": 3, "b": 3}, id=None)],
+        [
+            Call("add", {"a": 1, "b": 1}, id="c"),
+            Call("add", {"a": 2, "b": 2}, id="c"),
+            Call("add", {"a": 3, "b": 3}, id=None),
+        ],
         Call("add", {"a": 4, "b": 4}, id="c"),
         "done",
     ]
@@ -333,7 +342,7 @@ def test_h06_repeated_ids_are_told_apart(way: str) -> None:
 def test_h06_ids_that_restart_with_every_turn_of_a_thread() -> None:
     """A server that counts its ids from call_0 in every reply does not collide across the turns of a thread."""
     script = [Call("add", {"a": 1, "b": 1}, id="call_0"), "2", Call("add", {"a": 2, "b": 2}, id="call_0"), "4"]
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     with ScriptedModel(script) as model:
         agent = make(model, [add], memory=Full())
         run(agent, "first", config=config)
@@ -356,7 +365,7 @@ def test_h06_through_the_real_client(way: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
 def test_h07_exactly_one_system_message_and_it_is_first(dialect: str) -> None:
-    """After a nudge, an unreadable reply, a repeat warning, a strategy and a forced answer there is one system message, the first."""
+    """After nudge, unreadable reply, warning, strategy and forced answer there is one system message, the first."""
 
     def boom() -> str:
         """Fail."""
@@ -402,8 +411,8 @@ def test_h07_a_system_message_of_the_input_is_the_system_text_of_that_run() -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_h08_a_failed_turn_is_rolled_back(way: str) -> None:
-    """A turn that failed before anything happened leaves nothing: the retry's prompt holds the task once, no error as an assistant."""
-    config = {"configurable": {"thread_id": "t"}}
+    """A turn that failed before anything happened leaves nothing: the retry's prompt holds the task once, no error."""
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     with ScriptedModel([RuntimeError("down"), "hello"]) as model:
         agent = make(model, limits={"max_retries": 0})
         failed = run(agent, "say hello", way, config)
@@ -418,10 +427,10 @@ def test_h08_a_failed_turn_is_rolled_back(way: str) -> None:
 
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
 def test_h08_a_failed_turn_that_did_something_is_kept_valid(dialect: str) -> None:
-    """A turn whose tools ran stays in the thread; the next one has no neighbours of one role and no error text as an answer."""
+    """A turn whose tools ran stays; the next one has no neighbours of one role and no error text as an answer."""
     act: Any = call("add", a=1, b=1) if dialect == "native" else '{"action": "add", "action_input": {"a": 1, "b": 1}}'
     end = "two" if dialect == "native" else '{"action": "FINISH", "action_input": {"answer": "two"}}'
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     with ScriptedModel([act, RuntimeError("down"), end]) as model:
         agent = make(model, [add], dialect=dialect, limits={"max_retries": 0})
         failed = run(agent, "go on", config=config)
@@ -436,8 +445,12 @@ def test_h08_a_failed_turn_that_did_something_is_kept_valid(dialect: str) -> Non
 def test_h08_a_conversation_alternates(dialect: str) -> None:
     """Turn after turn the roles alternate, and each turn sees the ones before."""
     ends = ["uno", "due", "tre"]
-    script = ends if dialect == "native" else [f'{{"action": "FINISH", "action_input": {{"answer": "{end}"}}}}' for end in ends]
-    config = {"configurable": {"thread_id": "t"}}
+    script = (
+        ends
+        if dialect == "native"
+        else [f'{{"action": "FINISH", "action_input": {{"answer": "{end}"}}}}' for end in ends]
+    )
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     with ScriptedModel(script) as model:
         agent = make(model, [add], dialect=dialect)
         for turn in ("first", "second", "third"):
@@ -510,7 +523,9 @@ def test_h10_a_message_beyond_the_budget_is_never_sent(way: str, on_limit: str) 
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("task", [[], "", "   ", {"messages": []}, {"input": ""}, [AIMessage("hi")], {"nothing": 1}, None, 5])
+@pytest.mark.parametrize(
+    "task", [[], "", "   ", {"messages": []}, {"input": ""}, [AIMessage("hi")], {"nothing": 1}, None, 5]
+)
 def test_h10_a_task_without_a_user_turn_is_refused_by_name(task: Any, way: str) -> None:
     """An empty list, an empty text or a list without a user's last message never reaches the model."""
     with ScriptedModel([]) as model, pytest.raises(RunError):
@@ -521,7 +536,7 @@ def test_h10_a_task_without_a_user_turn_is_refused_by_name(task: Any, way: str) 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_h10_the_newest_user_message_is_always_sent(rounds: int) -> None:
     """However long the conversation and small the window, the current task is in every prompt, whole."""
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     with ScriptedModel([*calls_and("one", 4), *calls_and("two", 4)]) as model:
         agent = make(model, [add], memory=Window(rounds))
         run(agent, "first " + "y" * 4000, config=config)
@@ -569,5 +584,3 @@ def test_h_forever_broken_histories_are_never_sent() -> None:
     assert result.reason is StopReason.MAX_STEPS
     assert model.count >= 60
     assert_sendable(model.requests)
-
-

@@ -73,7 +73,18 @@ def test_j02_no_field_of_ours_is_a_reserved_one() -> None:
     """None of the event's own keys is one that structlog or the standard library keeps for itself."""
     fields = event_of(some_record(error="x", repairs=("fence",)))
     assert not fields.keys() & RESERVED
-    assert {"run_id", "seq", "source", "fsm_event", "target", "guards", "step", "tokens", "elapsed_ms", "reason"} <= fields.keys()
+    assert {
+        "run_id",
+        "seq",
+        "source",
+        "fsm_event",
+        "target",
+        "guards",
+        "step",
+        "tokens",
+        "elapsed_ms",
+        "reason",
+    } <= fields.keys()
 
 
 def test_j02_guard_values_with_awkward_names_are_kept() -> None:
@@ -223,7 +234,7 @@ def test_j03_a_secret_in_an_error_is_in_no_log() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_j05_the_hosts_context_is_everywhere_and_stays(way: str, host: list[dict[str, Any]]) -> None:
-    """What the host bound is in every event of ours and in its own tools' logs, and is still bound afterwards, alone."""
+    """What the host bound is in every event of ours and in its own logs, and is still bound afterwards, alone."""
     inside: list[dict[str, Any]] = []
 
     def works(n: int) -> str:
@@ -309,7 +320,11 @@ def test_j06_every_attempt_has_its_row(way: str) -> None:
 
 @pytest.mark.parametrize(
     ("cause", "event", "state"),
-    [("cancel", Event.CANCELLED, State.EXECUTE), ("broke", Event.BROKE, State.PLAN), ("denied", Event.DENIED, State.REVIEW)],
+    [
+        ("cancel", Event.CANCELLED, State.EXECUTE),
+        ("broke", Event.BROKE, State.PLAN),
+        ("denied", Event.DENIED, State.REVIEW),
+    ],
 )
 def test_j06_what_ends_badly_has_its_row_too(cause: str, event: Event, state: State) -> None:
     """A cancellation, an internal error and a denial are rows like any other, with source, event, target and reason."""
@@ -396,7 +411,7 @@ async def test_j07_two_runs_in_one_file_stay_two_chains() -> None:
 @pytest.mark.parametrize("text", ["progress 100% of x", "%s %d %(name)s", "{} {0} {name}", "{event}", "%", "\n{\n"])
 @pytest.mark.parametrize("way", WAYS)
 def test_j08_text_of_models_and_tools_is_never_a_format(text: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Percent signs and braces in task, reply, result, error and denial pass through untouched; the event name is constant."""
+    """Percent signs and braces pass through untouched wherever they come from; the event name is constant."""
     structlog.configure(
         processors=[structlog.stdlib.PositionalArgumentsFormatter(), structlog.stdlib.render_to_log_kwargs],
         logger_factory=structlog.stdlib.LoggerFactory(),

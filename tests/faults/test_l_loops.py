@@ -41,7 +41,7 @@ def targets(result: RunResult) -> list[State]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("threshold", [1, 2, 3, 4])
 def test_l01_the_same_call_trips_exactly_at_the_threshold(threshold: int, way: str) -> None:
-    """Executed `threshold` times, warned once, refused the next time; then one forced answer: threshold + 2 model calls."""
+    """Executed `threshold` times, warned once, refused the next time, then one forced answer: threshold + 2 replies."""
     ledger = Ledger()
     model = ScriptedModel(always(p="x"))
     limits = {"repeat_threshold": threshold, "max_steps": 50, "no_progress_steps": 40}
@@ -64,7 +64,9 @@ def test_l01_with_on_limit_stop_there_is_no_further_model_call() -> None:
     """Told to stop at limits, the run aborts at the refused call."""
     ledger = Ledger()
     model = ScriptedModel(always(p="x"))
-    result = run(make(model, [grep_of(ledger)], limits={"repeat_threshold": 3, "on_limit": "stop", "no_progress_steps": 9}), "go")
+    result = run(
+        make(model, [grep_of(ledger)], limits={"repeat_threshold": 3, "on_limit": "stop", "no_progress_steps": 9}), "go"
+    )
     assert (len(ledger), model.count) == (3, 4)
     assert (result.status, result.reason, result.answer) == (Status.FAILED, StopReason.REPEATED_ACTION, None)
 
@@ -226,7 +228,9 @@ DIFFERENT = [
 def test_l04_a_different_call_is_not_a_repeat(one: dict[str, Any], other: dict[str, Any]) -> None:
     """The order of a list, and any value, make a call a different one: both run as often as allowed."""
     ledger = Ledger()
-    with ScriptedModel([call("find", **one), call("find", **other), call("find", **one), call("find", **other), "ok"]) as model:
+    with ScriptedModel(
+        [call("find", **one), call("find", **other), call("find", **one), call("find", **other), "ok"]
+    ) as model:
         result = run(make(model, [options_tool(ledger)], limits={"no_progress_steps": 9}), "go")
     assert (len(ledger), result.status) == (4, Status.COMPLETED)
     marks = [record.signatures[0] for record in result.transitions if record.event is Event.ACCEPTED]
@@ -252,7 +256,7 @@ def test_l04_two_calculations_are_two_calls() -> None:
 
 @pytest.mark.parametrize("way", BOTH)
 def test_l05_the_same_refusal_of_every_variant_is_no_progress(way: str) -> None:
-    """Eight variants with one and the same permission-denied result: stopped after the first plus `no_progress_steps`."""
+    """Eight variants with one permission-denied result: stopped after the first plus `no_progress_steps`."""
     ledger = Ledger()
 
     def shell(flags: str) -> str:
@@ -260,7 +264,9 @@ def test_l05_the_same_refusal_of_every_variant_is_no_progress(way: str) -> None:
         ledger.note(flags=flags)
         return "permission denied"
 
-    model = ScriptedModel(lambda request: call("shell", flags=f"-{request.number}") if request.tools else "no permission")
+    model = ScriptedModel(
+        lambda request: call("shell", flags=f"-{request.number}") if request.tools else "no permission"
+    )
     result = run(make(model, [shell]), "go", way)
     assert (len(ledger), model.count) == (4, 5)
     assert (result.status, result.answer) == (Status.PARTIAL, "no permission")
@@ -336,7 +342,9 @@ def test_l05_control_an_ordinary_field_is_not_volatile() -> None:
 
 def stepping(finish_at: int) -> Callable[[Any], Any]:
     """A model that answers in step `finish_at`, and whenever it has no tools."""
-    return lambda request: call("grep", p=str(request.number)) if request.tools and request.number < finish_at else "answer"
+    return lambda request: (
+        call("grep", p=str(request.number)) if request.tools and request.number < finish_at else "answer"
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -353,7 +361,7 @@ def test_l06_finishing_in_the_last_step_is_a_completed_run(steps: int, way: str)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_l06_one_step_more_is_not(steps: int, way: str) -> None:
-    """Step N + 1 is not taken: the run has N executions and stops with the reason, the limit, its history and no answer."""
+    """Step N + 1 is not taken: N executions, then a stop with the reason, the limit, the history and no answer."""
     ledger = Ledger()
     model = ScriptedModel(stepping(steps + 1))
     result = run(make(model, [grep_of(ledger)], limits={"max_steps": steps, "on_limit": "stop"}), "go", way)
@@ -409,7 +417,7 @@ ACT = '{"action": "grep", "action_input": {"p": "x"}}'
 @pytest.mark.parametrize("way", BOTH)
 @pytest.mark.parametrize("order", ["final-first", "call-first"])
 def test_l07_a_call_beside_a_final_answer_runs_first(order: str, way: str) -> None:
-    """FINISH and a call in one reply: the call is not lost, and the answer that could not know its result does not count."""
+    """FINISH and a call in one reply: the call runs, and the answer that could not know its result does not count."""
     ledger = Ledger()
     said = [FINISH.format("early"), ACT] if order == "final-first" else [ACT, FINISH.format("early")]
     with ScriptedModel(["\n".join(said), forever(FINISH.format("late"))]) as model:

@@ -49,7 +49,7 @@ def purge_of(ledger: Ledger) -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_m03_cut_arguments_are_truncation_whatever_the_label(way: str) -> None:
-    """A call that the token cap cut is not executed although it is labelled tool_calls, and the model is told to be shorter."""
+    """A call that the token cap cut is not executed whatever its label, and the model is told to be shorter."""
     ledger = Ledger()
     cut = reply("", Call("purge", '{"scope": "tm'), usage=(10, 20), finish_reason="tool_calls")
     with ScriptedModel([cut, "done"]) as model:
@@ -164,11 +164,11 @@ def test_m05_backticks_inside_a_value_are_text(way: str) -> None:
     assert repairs_of(result) == set()
 
 
-SHELL = f'Use `json` like so:\n\n{FENCE}sh\nrm -rf {{x}}\n{FENCE}\n\n'
+SHELL = f"Use `json` like so:\n\n{FENCE}sh\nrm -rf {{x}}\n{FENCE}\n\n"
 
 
 def test_m05_an_earlier_code_block_is_not_the_payload() -> None:
-    """Prose with an inline-code word and a shell block before the object: the object is the call, the shell block is nothing."""
+    """Prose with inline code and a shell block before the object: the object is the call, the block is nothing."""
     ledger = Ledger()
     said = SHELL + '{"action": "lookup", "action_input": {"q": "x"}}'
     finish = '{"action": "FINISH", "action_input": {"answer": "x is 1"}}'
@@ -270,7 +270,7 @@ def test_m09_in_a_text_dialect(said: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_m09_unreadable_replies_are_counted_and_capped(way: str) -> None:
-    """A model that never writes JSON is asked a bounded number of times, and no failure becomes a command or an answer."""
+    """A model that never writes JSON is asked a bounded number of times; no failure becomes a command or an answer."""
     ledger = Ledger()
     with ScriptedModel([forever("I would rather chat {oops")]) as model:
         result = run(make(model, [one_field(ledger)], dialect="json_action"), "look", way)
@@ -296,7 +296,9 @@ def test_m09_unreadable_arguments_are_counted_and_capped(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("text", ['{"scope":"tm', '{"scope":', "[", "scope=tmp", '{"scope" "tmp"}', "[1]", '"x"', "7", "true"])
+@pytest.mark.parametrize(
+    "text", ['{"scope":"tm', '{"scope":', "[", "scope=tmp", '{"scope" "tmp"}', "[1]", '"x"', "7", "true"]
+)
 def test_m10_failed_text_is_never_an_empty_object(text: str, way: str) -> None:
     """A tool whose defaults do harm is not run on arguments that could not be read."""
     ledger = Ledger()
@@ -309,7 +311,7 @@ def test_m10_failed_text_is_never_an_empty_object(text: str, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("text", ["[]", "0", "false", '""', "[1]", '"x"', "7"])
 def test_m10_a_value_that_is_no_object_is_not_no_arguments(text: str, way: str) -> None:
-    """The real client reads [], 0, false and "" as {} without a word; still the tool with the harmful defaults is not run."""
+    """The real client reads [], 0, false and "" as {}; still the tool with the harmful defaults is not run."""
     ledger = Ledger()
     with server([Call("purge", text), "sorry"]) as s:
         result = run(make(client(s), [purge_of(ledger)]), "clean up", way)
@@ -405,7 +407,9 @@ def test_m13_a_known_prefix_is_stripped_when_the_rest_is_registered(name: str, w
 
 
 @pytest.mark.parametrize("way", BOTH)
-@pytest.mark.parametrize("name", ["Lookup ", "", "functions.delete_all", "lookups", "look-up", "my.tool!", "x" * 200, "查找"])
+@pytest.mark.parametrize(
+    "name", ["Lookup ", "", "functions.delete_all", "lookups", "look-up", "my.tool!", "x" * 200, "查找"]
+)
 def test_m13_an_unknown_name_lists_the_valid_ones_and_is_echoed_legally(name: str, way: str) -> None:
     """No fuzzy matching: the result for that id lists the tools, and the next request holds a legal name."""
     ledger = Ledger()
@@ -475,7 +479,7 @@ TEXT_CALLS = [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("said", TEXT_CALLS, ids=["markup", "bare", "fenced"])
 def test_m15_a_reply_that_is_a_call_as_text_is_that_call(said: str, way: str) -> None:
-    """The whole content is a call of a registered tool: it is executed under an id of our own, and never shown as the answer."""
+    """Content that is a call of a registered tool is executed under an id of our own, and never shown as the answer."""
     ledger = Ledger()
     with ScriptedModel([said, "x is 1"]) as model:
         result = run(make(model, [one_field(ledger)]), "what is x?", way)
@@ -533,7 +537,9 @@ def test_m15_a_recovered_call_passes_the_same_approval() -> None:
 def test_m15_a_cut_call_as_text_is_neither_run_nor_shown(way: str) -> None:
     """A text call cut by the cap is truncation."""
     ledger = Ledger()
-    with ScriptedModel([reply('<tool_call>{"name":"lookup","arguments":{"q":"x', finish_reason="length"), "ok"]) as model:
+    with ScriptedModel(
+        [reply('<tool_call>{"name":"lookup","arguments":{"q":"x', finish_reason="length"), "ok"]
+    ) as model:
         result = run(make(model, [one_field(ledger)]), "look", way)
     assert (len(ledger), result.answer, model.count) == (0, "ok", 2)
 
@@ -584,7 +590,9 @@ def test_m17_empty_replies_get_bounded_nudges(empty: Any, way: str) -> None:
     assert model.count == 3
     assert "empty_replies=3, max_nudges=2" in result.detail
     nudges = [
-        message.text for message in model.requests[-1].messages if isinstance(message, HumanMessage) and "empty" in message.text
+        message.text
+        for message in model.requests[-1].messages
+        if isinstance(message, HumanMessage) and "empty" in message.text
     ]
     assert len("".join(nudges).split("was empty")) == 3
     assert_sendable(model.requests)
@@ -621,7 +629,12 @@ def typed(ledger: Ledger, **options: Any) -> Any:
 
     @tool(**options)
     def typed_call(
-        flag: bool = True, text: str = "", count: int = 0, ratio: float = 0.0, either: str | int = "", kind: Literal[1, 2] = 1
+        flag: bool = True,
+        text: str = "",
+        count: int = 0,
+        ratio: float = 0.0,
+        either: str | int = "",
+        kind: Literal[1, 2] = 1,
     ) -> str:
         """Take typed values."""
         ledger.note(flag=flag, text=text, count=count, ratio=ratio, either=either, kind=kind)

@@ -72,7 +72,7 @@ HINTS: list[tuple[str, Any, float, float]] = [
 
 @pytest.mark.parametrize(("name", "first", "low", "high"), HINTS, ids=[hint[0] for hint in HINTS])
 def test_r02_every_form_of_the_hint(name: str, first: Any, low: float, high: float) -> None:
-    """Seconds, dates and milliseconds are honoured; 0 has a floor with jitter; nonsense falls back to the computed backoff."""
+    """Seconds, dates and milliseconds are honoured; 0 has a floor; nonsense falls back to the computed backoff."""
     clock = FakeClock()
     with server([first, "ok"]) as s:
         result = run(make(client(s), clock=clock), "hi")
@@ -100,7 +100,7 @@ def test_r02_a_wait_beyond_the_deadline_fails_fast() -> None:
 
 
 def test_r02_the_hint_of_a_cause_is_not_taken_for_a_newer_one() -> None:
-    """An exception raised from an older 429 carries no hint of its own: the freshest exception that has headers decides."""
+    """Of an exception and the older one that it was raised from, the freshest with headers decides."""
 
     class Response:
         """What HTTP clients attach."""
@@ -144,7 +144,7 @@ def test_r02_backoff_grows_and_is_jittered_but_replays_the_same() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 def test_r03_the_attempts_are_the_requests(attempts: int, way: str) -> None:
-    """A server that always says 429 gets exactly our attempts, whatever the client would do by itself, each in the records."""
+    """A server that always says 429 gets exactly our attempts, whatever the client would do by itself."""
     clock = FakeClock()
     model_requests = attempts
     with server([forever(fault.rate_limited(1))]) as s:
@@ -356,7 +356,7 @@ class Patient(FakeClock):
 
 
 async def test_r06_backoff_sleeps_on_the_loop_and_can_be_cancelled() -> None:
-    """A retry's wait is an async sleep: other tasks run, and a cancellation ends it at once with no further model call."""
+    """A retry's wait is an async sleep: a cancellation ends it at once, with no further model call."""
     clock, seen = Patient(), Seen()
     with ScriptedModel([RuntimeError("down")]) as model:
         agent = make(model, clock=clock, observers=[seen])
@@ -385,9 +385,11 @@ async def test_r06_control_the_same_backoff_ends_in_a_retry() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("unit", ["é", "汉", "👨‍👩‍👧‍👦", "e\u0301", "x"], ids=["latin", "chinese", "family", "combining", "ascii"])
+@pytest.mark.parametrize(
+    "unit", ["é", "汉", "👨‍👩‍👧‍👦", "e\u0301", "x"], ids=["latin", "chinese", "family", "combining", "ascii"]
+)
 def test_r07_a_giant_result_is_cut_on_a_character(unit: str, way: str) -> None:
-    """Two megabytes reach the model as the cap's characters and a marker with the original size; the whole text stays in the result."""
+    """Two megabytes are cut at the cap, on a character, with the original size; the whole text stays in the result."""
     whole = unit * (2_000_000 // len(unit.encode()))
 
     def big() -> str:
@@ -441,7 +443,7 @@ def test_r07_an_error_of_two_megabytes_is_cut_too() -> None:
 
 
 def chain(ledger: Ledger, **options: Any) -> list[Tool]:
-    """search -> search_basic -> delete_cache (which a person must approve)."""
+    """Search -> search_basic -> delete_cache (which a person must approve)."""
 
     @tool(requires_approval=True)
     def delete_cache() -> str:
@@ -473,7 +475,7 @@ def by_query(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_r08_a_fallback_gets_mapped_and_checked_arguments(way: str) -> None:
-    """After its retry the failed call is made by the fallback, once, with its own arguments; the model reads which tool ran."""
+    """After its retry the call is made by the fallback, once, with its own arguments; the model reads which ran."""
     ledger = Ledger()
     with ScriptedModel([Call("search", {"q": "x", "lang": "no"}, id="c1"), "found"]) as model:
         result = run(make(model, chain(ledger, mapper=by_query)), "go", way)
@@ -491,7 +493,7 @@ def test_r08_a_fallback_gets_mapped_and_checked_arguments(way: str) -> None:
     assert_sendable(model.requests)
 
 
-@pytest.mark.parametrize("mapper", [None, lambda given: {"query": 5}, lambda given: given["nothing"], lambda given: dict(given)])
+@pytest.mark.parametrize("mapper", [None, lambda given: {"query": 5}, lambda given: given["nothing"], dict])
 def test_r08_arguments_that_do_not_fit_the_fallback_run_nothing(mapper: Any) -> None:
     """Another signature without a mapping, or a mapping that gives the wrong thing or raises, executes no fallback."""
     ledger = Ledger()
@@ -508,7 +510,9 @@ def test_r08_a_fallback_that_needs_approval_asks() -> None:
     """The second fallback deletes: nothing of it happens before a person has said yes to exactly that call."""
     ledger = Ledger()
     with ScriptedModel([call("search", q="x")]) as model:
-        agent = make(model, chain(ledger, mapper=by_query, basic_fails=True), limits={"degrade_after": 1, "abort_after": 9})
+        agent = make(
+            model, chain(ledger, mapper=by_query, basic_fails=True), limits={"degrade_after": 1, "abort_after": 9}
+        )
         result = run(agent, "go")
     assert result.status is Status.SUSPENDED
     assert result.pending is not None
@@ -600,7 +604,9 @@ ORDINARY: list[tuple[str, BaseException, str]] = [
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("name", "error", "said"), ORDINARY, ids=[one[0] for one in ORDINARY])
-def test_r09_an_exception_is_a_result_and_the_run_goes_on(name: str, error: Any, said: str, way: str, kind: str) -> None:
+def test_r09_an_exception_is_a_result_and_the_run_goes_on(
+    name: str, error: Any, said: str, way: str, kind: str
+) -> None:
     """Whatever exception a tool raises becomes an error result with its name, and the run goes on to its answer."""
     ledger = Ledger()
     with ScriptedModel([call("bad"), "all the same"]) as model:
@@ -619,7 +625,7 @@ def test_r09_an_exception_is_a_result_and_the_run_goes_on(name: str, error: Any,
 def test_r09_what_means_stop_propagates_after_the_run_was_closed(
     error: type[BaseException], kind: str, batch: int, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """KeyboardInterrupt, SystemExit and CancelledError out of a tool reach the caller; the run is terminal, the thread is free."""
+    """KeyboardInterrupt, SystemExit and CancelledError reach the caller; the run is terminal, the thread is free."""
     ledger, seen = Ledger(), Seen()
 
     def other() -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Full, Status, Window
 from fsm_agent.errors import RunBusy
@@ -52,7 +53,7 @@ FAMILY = "👨‍👩‍👧‍👦"
     ids=["chinese", "full-width", "families", "katakana", "korean", "emoji", "escaped-json", "cyrillic"],
 )
 def test_s01_wide_text_is_not_undercounted(text: str, least: int) -> None:
-    """A wide character is about a token, not a quarter; the estimate errs on the dear side, and by no more than its bytes."""
+    """A wide character is about a token, not a quarter; the estimate errs on the dear side, within its bytes."""
     assert least <= estimate_text(text) <= len(text.encode())
 
 
@@ -119,7 +120,7 @@ SYSTEM = "You are the accountant. Code word: PLUGH."
 @pytest.mark.parametrize("memory", [Window(1), Window(2), Window(5), Full()], ids=["1", "2", "5", "full"])
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
 def test_s04_system_text_and_goal_are_in_every_prompt(memory: Any, dialect: str) -> None:
-    """Thirty rounds later, system text and goal are still there, verbatim, first of all, and the prompt has stopped growing."""
+    """Thirty rounds later system text and goal are still there, verbatim, and the prompt has stopped growing."""
 
     def acts(request: Any) -> Any:
         number = request.number
@@ -146,7 +147,7 @@ def test_s04_system_text_and_goal_are_in_every_prompt(memory: Any, dialect: str)
 
 def test_s04_the_first_goal_of_a_conversation_stays_too() -> None:
     """In a long conversation the first task, the current task and the system text are in every prompt."""
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     model = ScriptedModel(lambda request: f"answer {request.number}")
     agent = make(model, system=SYSTEM, memory=Window(2))
     run(agent, GOAL, config=config)
@@ -183,7 +184,11 @@ async def test_s07_concurrent_runs_know_only_their_own_words(size: int) -> None:
         return f"told {word}"
 
     by_task: dict[str, Any] = {
-        f"secret-{n:02}-": [call("tell", word=f"w{n:02}-"), [call("tell", word=f"x{n:02}-"), call("tell", word=f"y{n:02}-")], f"a{n:02}-"]
+        f"secret-{n:02}-": [
+            call("tell", word=f"w{n:02}-"),
+            [call("tell", word=f"x{n:02}-"), call("tell", word=f"y{n:02}-")],
+            f"a{n:02}-",
+        ]
         for n in range(size)
     }
     with ScriptedModel(by_task=by_task) as model:
@@ -194,7 +199,12 @@ async def test_s07_concurrent_runs_know_only_their_own_words(size: int) -> None:
     assert [result.answer for result in results] == [f"a{n:02}-" for n in range(size)]
     assert len(model.requests) == 3 * size
     for request in model.requests:
-        words = {number for number in range(size) for letter in ("secret-", "w", "x", "y") if f"{letter}{number:02}-" in request.text}
+        words = {
+            number
+            for number in range(size)
+            for letter in ("secret-", "w", "x", "y")
+            if f"{letter}{number:02}-" in request.text
+        }
         assert len(words) == 1
     assert len(ledger) == 3 * size
     assert len({result.run_id for result in results}) == size
@@ -221,7 +231,7 @@ async def test_s07_a_thread_in_use_is_refused_by_name() -> None:
         await go.wait()
         return "first"
 
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     with ScriptedModel([waits, "second"]) as model:
         agent = make(model)
         task = asyncio.ensure_future(agent.ainvoke("one", config))
@@ -246,12 +256,14 @@ def test_s07_threads_and_no_thread_are_kept_apart() -> None:
         config: Any = {} if thread is None else {"configurable": {"thread_id": thread}}
         run(agent, f"word of {thread!r}", config=config)
     texts = [request.text for request in model.requests]
-    assert [text.count("word of") for text in texts] == [1, 1, 1, 1, 2], "1 and '1' are the same id, as LangChain's are text"
+    assert [text.count("word of") for text in texts] == [1, 1, 1, 1, 2], (
+        "1 and '1' are the same id, as LangChain's are text"
+    )
 
 
 def test_s07_two_agents_with_their_own_stores_share_no_thread() -> None:
     """The same thread id in two agents is two conversations, unless they share a store."""
-    config = {"configurable": {"thread_id": "t"}}
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
     one, other = ScriptedModel(["a", "b"]), ScriptedModel(["c", "d"])
     first, second = make(one), make(other)
     run(first, "alpha", config=config)
