@@ -137,19 +137,21 @@ class Context:
     answer: str | None = None
     repairs: tuple[str, ...] = ()
 
+    limits: Limits = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", self.setup.limits)
+
     def change(self, **changes: Any) -> Self:
         """A copy with `changes`. A misspelt name raises `TypeError`."""
         values = self.__dict__ | changes
         if len(values) != len(self.__dict__):
             raise TypeError(f"Context has no {sorted(changes.keys() - self.__dict__.keys())}")
+        if "setup" in changes:
+            values["limits"] = changes["setup"].limits
         copy = object.__new__(type(self))
         object.__setattr__(copy, "__dict__", values)
         return copy
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of this run."""
-        return self.setup.limits
 
     @property
     def texts(self) -> Texts:

@@ -17,6 +17,7 @@ __all__ = ["Block", "block", "estimate_text", "estimate_tokens", "flatten", "tex
 
 BlockKind = Literal["task", "round", "answer", "note", "summary"]
 _PER_MESSAGE = 4
+_written = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _IMAGE_TOKENS = 1_000
 
 
@@ -37,7 +38,7 @@ def block(kind: BlockKind, *messages: AnyMessage, turn: int = 0) -> Block:
 
 def flatten(blocks: Iterable[Block]) -> tuple[AnyMessage, ...]:
     """The messages of `blocks` in order."""
-    return tuple(message for one in blocks for message in one.messages)
+    return tuple([message for one in blocks for message in one.messages])
 
 
 def estimate_text(text: str) -> int:
@@ -83,7 +84,7 @@ def estimate_tokens(messages: Iterable[AnyMessage]) -> int:
                 total += (
                     8
                     + estimate_text(call["name"])
-                    + estimate_text(json.dumps(call["args"], ensure_ascii=False, default=str))
+                    + estimate_text(_written(call["args"]))
                 )
     return total
 

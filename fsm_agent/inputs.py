@@ -60,11 +60,11 @@ def read_input(value: AgentInput) -> Task:
         raise RunError(
             f"the input has none of the keys {', '.join(_KEYS)}; it has {', '.join(map(str, value)) or 'none'}"
         )
-    if isinstance(value, Sequence) and value:
-        return _of_messages(convert_to_messages(list(value)))
-    raise RunError(
-        f"the input is {'an empty list' if value == [] else type(value).__name__}; give the task as text, or messages that end with the user's"
-    )
+    given: object = value
+    if isinstance(given, Sequence) and given:
+        return _of_messages(convert_to_messages(list(given)))
+    what = "an empty list" if value == [] else type(value).__name__
+    raise RunError(f"the input is {what}; give the task as text, or messages that end with the user's")
 
 
 def _of_text(text: str) -> Task:
@@ -78,7 +78,7 @@ def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
     if not isinstance(last, HumanMessage):
         raise RunError(f"the last message is a {type(last).__name__}; it must be the user's (HumanMessage)")
     text = text_of(last.content)
-    if not text.strip() and not isinstance(last.content, list):
+    if not text.strip() and isinstance(last.content, str):
         raise RunError("the task is empty; say what the agent should do")
     system = "\n\n".join(text_of(one.content) for one in before if isinstance(one, SystemMessage))
     return Task(text, last, tuple(one for one in before if not isinstance(one, SystemMessage)), system or None)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from transitions import Event as TransitionsEvent
 from transitions import EventData, MachineError, Transition
 from transitions import Machine as TransitionsMachine
 
@@ -48,24 +49,38 @@ class _Cursor:
 
 
 class _RowTransition(Transition):
-    """A row as the library executes it. Of the rows of one (source, event), only the chosen one lets itself be executed."""
+    """A row as the library executes it."""
 
     row: Row | None = None
 
     def execute(self, event_data: EventData) -> bool:
-        """Move the cursor when the row is the chosen one, else decline so that the library tries the next.
-
-        There are no callbacks to run: what a state does is an effect, and happens outside of the machine.
-        """
+        """Move the cursor. There are no callbacks: what a state does is an effect, and happens outside of the machine."""
         row = self.row
-        if row is None or event_data.kwargs["row"] is not row:
+        if row is None:
             return False
         cursor: Any = event_data.model
         cursor.state = row.target
         return True
 
 
+class _RowEvent(TransitionsEvent):
+    """An event as the library keeps it: the transitions of each source. Fired without the queue and callbacks of its own trigger."""
+
+    def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
+        """Let the transitions of the model's state try. Raises `MachineError` when the state has none for this event."""
+        source = model.state._name_
+        if source not in self.transitions:
+            raise MachineError(f"{self.name} has no transition from {source}")
+        event_data = EventData(None, self, self.machine, model, args=args, kwargs=kwargs)
+        wanted = kwargs["row"]
+        for transition in self.transitions[source]:
+            if getattr(transition, "row", None) is wanted:
+                return bool(transition.execute(event_data))
+        return False
+
+
 class _Table(TransitionsMachine):
+    event_cls = _RowEvent
     transition_cls = _RowTransition
 
 
@@ -76,12 +91,12 @@ class Machine:
         check_table(rows, {state: behaviour.events for state, behaviour in behaviours.items()})
         self.rows: Final = tuple(rows)
         self.behaviours: Final = MappingProxyType(dict(behaviours))
-        self._groups: Final[dict[tuple[State, Event], tuple[Row, ...]]] = {}
+        self._groups: Final[dict[tuple[str, str], tuple[Row, ...]]] = {}
         self._machine: Final = _Table(
             model=None, states=State, initial=INITIAL, auto_transitions=False, ignore_invalid_triggers=False, send_event=True
         )
         for row in self.rows:
-            key = (row.source, row.event)
+            key = (row.source.value, row.event.value)
             self._groups[key] = (*self._groups.get(key, ()), row)
             self._machine.add_transition(row.event.value, row.source, row.target)
             added: Any = self._machine.events[row.event.value].transitions[row.source.name][-1]
@@ -93,8 +108,10 @@ class Machine:
         Rows are tried in order, and each guard is asked once. The context of the result has the new sequence number and, on a row with a
         reason, the cause. Raises `fsm_agent.errors.IllegalTransition` when the table has no row for (state, event).
         """
-        row, asked = _choose(self._groups.get((state, event), ()), ctx)
-        trigger = self._machine.events.get(event.value)
+        # `_value_` is what `value` reads through two calls of Python; this runs five times a step.
+        name = event._value_
+        row, asked = _choose(self._groups.get((state._value_, name), ()), ctx)
+        trigger = self._machine.events.get(name)
         cursor = _Cursor(state)
         try:
             if trigger is None:

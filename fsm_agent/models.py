@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import ChatResult
 from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.errors import ModelError
@@ -99,10 +101,24 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
 
 
 def _is_direct(model: BaseChatModel) -> bool:
-    """True when `invoke` would add nothing but callbacks: it is LangChain's own, and the model has none of its own."""
+    """True when `invoke` would add nothing but callbacks.
+
+    That is: it is LangChain's own, and the model has no callbacks, cache, rate limiter or message format of its own.
+    """
     kind = type(model)
-    own = kind.invoke is BaseChatModel.invoke and kind.generate is BaseChatModel.generate and kind.ainvoke is BaseChatModel.ainvoke
-    return own and not model.callbacks and hasattr(model, "_generate_with_cache") and hasattr(model, "_agenerate_with_cache")
+    own = all(getattr(kind, name) is getattr(BaseChatModel, name) for name in ("invoke", "ainvoke", "generate", "agenerate"))
+    plain = not (model.callbacks or model.cache or model.rate_limiter or model.output_version == "v1")
+    return own and plain
+
+
+def message_of(result: ChatResult) -> BaseMessage:
+    """The message of a generation, with the finish reason where `invoke` puts it."""
+    generation = result.generations[0]
+    message = generation.message
+    info = {**(result.llm_output or {}), **(generation.generation_info or {})}
+    if info:
+        message.response_metadata = {**info, **message.response_metadata}
+    return message
 
 
 def _single_request(model: Any, timeout: float) -> BaseChatModel:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TextIO
 
 import structlog
 
+from fsm_agent.machine import Evaluated
 from fsm_agent.records import Transitioned
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import plain
@@ -45,14 +46,13 @@ class Logger(Protocol):
 
 def event_of(record: Transitioned) -> dict[str, Any]:
     """The keys of the log event for `record`: plain JSON-like values, secrets redacted, no prompt and no tool argument among them."""
-    guards = [{"name": one.guard, "result": one.result} | _values(one.values) for one in record.guards]
     fields: dict[str, Any] = {
         "run_id": record.run_id,
         "seq": record.seq,
-        "source": record.source.value,
-        "fsm_event": record.event.value,
-        "target": record.target.value,
-        "guards": guards,
+        "source": record.source._value_,
+        "fsm_event": record.event._value_,
+        "target": record.target._value_,
+        "guards": [_asked(one) for one in record.guards],
         "step": record.step,
         "tokens": record.tokens,
         "estimated_tokens": record.estimated_tokens,
@@ -62,7 +62,7 @@ def event_of(record: Transitioned) -> dict[str, Any]:
         "tool": ",".join(record.tools),
         "signature": ",".join(record.signatures),
         "elapsed_ms": round(record.elapsed_ms, 3),
-        "reason": record.reason.value if record.reason is not None else None,
+        "reason": None if record.reason is None else record.reason._value_,
     }
     if record.repairs:
         fields["repairs"] = list(record.repairs)
@@ -71,9 +71,13 @@ def event_of(record: Transitioned) -> dict[str, Any]:
     return fields
 
 
-def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The compared values: finite numbers as they are, anything else as short redacted text."""
-    return {key: value if value is None or type(value) in _NUMBERS else _shown(value) for key, value in values.items()}
+def _asked(guard: Evaluated) -> dict[str, Any]:
+    """A guard with the values it compared: whole numbers as they are, anything else as short redacted text."""
+    asked = {"name": guard.guard, "result": guard.result, **guard.values}
+    for key, value in guard.values.items():
+        if value is not None and type(value) not in _NUMBERS:
+            asked[key] = _shown(value)
+    return asked
 
 
 def _shown(value: object) -> Any:

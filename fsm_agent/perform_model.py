@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from langchain_core.globals import get_debug
+from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, blocking
-from fsm_agent.models import Prepared
+from fsm_agent.models import Prepared, message_of
 from fsm_agent.replies import ChunkReader, failed, read_message
 from fsm_agent.tools.registry import Registry
 
@@ -106,19 +106,21 @@ class ModelPerformer:
         """The reply. Without callbacks, what `invoke` does around the generation has no effect, and is left out."""
         messages = list(effect.messages)
         if self._direct(model, messages, job):
-            return model._generate_with_cache(messages, **kwargs, **self._whole()).generations[0].message
+            return message_of(model._generate(messages, **kwargs, **self._whole()))
         return model.invoke(messages, job.config, **kwargs, **self._whole())
 
     async def _agenerated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
         messages = list(effect.messages)
         if self._direct(model, messages, job):
-            return (await model._agenerate_with_cache(messages, **kwargs, **self._whole())).generations[0].message
+            return message_of(await model._agenerate(messages, **kwargs, **self._whole()))
         return await model.ainvoke(messages, job.config, **kwargs, **self._whole())
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
-        """Content blocks are left to `invoke`, which brings them into the provider's form."""
-        mine = self._prepared.direct and model is self._prepared.model
-        return mine and not job.traced and not get_debug() and all(type(one.content) is str for one in messages)
+        """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
+        if job.traced or not self._prepared.direct or model is not self._prepared.model:
+            return False
+        plain = all([type(one.content) is str for one in messages])
+        return plain and get_llm_cache() is None and not get_debug()
 
     def _read(self, message: Any, effect: CallModel, job: Job) -> Replied:
         return read_message(message, estimate=effect.estimate, cap=self._prepared.cap, at=job.now())

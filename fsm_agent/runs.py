@@ -21,6 +21,8 @@ from fsm_agent.states import ENDINGS, Step
 __all__ = ["Run", "drive"]
 
 _ERROR_CHARS: Final = 500
+_FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
+_READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,15 +46,14 @@ class Run:
             ctx = ctx.change(cause=replace(ctx.cause, values={"why": why}))
         self.state, self.ctx = fired.row.target, ctx
         now = self.job.now()
-        failed = step.event in (Event.MODEL_FAILED, Event.BROKE) or (
-            step.event is Event.OBSERVED and ctx.failure is not None
-        )
+        event, target = fired.row.event, fired.row.target
+        failure = ctx.failure if event in _FAILURES else None
         record = Transitioned(
             run_id=ctx.run_id,
             seq=ctx.seq,
             source=fired.row.source,
-            event=fired.row.event,
-            target=fired.row.target,
+            event=event,
+            target=target,
             guards=fired.guards,
             step=ctx.step,
             tokens=ctx.usage.total,
@@ -60,13 +61,13 @@ class Run:
             model_calls=ctx.model_calls,
             tool_calls=ctx.tool_calls,
             failures=ctx.failures,
-            tools=tuple(call.tool for call in ctx.calls),
-            signatures=tuple(call.signature for call in ctx.calls),
-            repairs=ctx.repairs if step.event in (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED) else (),
+            tools=tuple([call.tool for call in ctx.calls]),
+            signatures=tuple([call.signature for call in ctx.calls]),
+            repairs=ctx.repairs if ctx.repairs and event in _READINGS else (),
             elapsed_ms=(now - self._last) * 1000,
             at=now,
-            reason=ctx.cause.reason if fired.row.target is State.ABORT and ctx.cause is not None else fired.row.reason,
-            error=redact_text(ctx.failure.error[:_ERROR_CHARS]) if failed and ctx.failure is not None else "",
+            reason=ctx.cause.reason if target is State.ABORT and ctx.cause is not None else fired.row.reason,
+            error="" if failure is None else redact_text(failure.error[:_ERROR_CHARS]),
         )
         self._last = now
         self.transitions.append(record)
