@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -646,3 +649,105 @@ async def test_a07_a_client_without_its_own_loop_is_usable_from_two_tasks() -> N
         agent = make(client(s))
         results = await asyncio.gather(*(agent.ainvoke(f"t{number}") for number in range(6)))
     assert [result.answer for result in results] == [f"echo t{number}" for number in range(6)]
+
+
+# ---------------------------------------------------------------- calls of one reply together
+
+
+class Crowd:
+    """Counts how many are inside at once, and lets nobody out before `least` were."""
+
+    def __init__(self, least: int) -> None:
+        self.inside = self.most = 0
+        self._full = threading.Event()
+        self._least = least
+        self._lock = threading.Lock()
+
+    def enter(self) -> None:
+        """Come in; returns when the crowd was large enough once."""
+        with self._lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            if self.inside >= self._least:
+                self._full.set()
+        assert self._full.wait(PATIENCE), "the calls did not run together"
+
+    def leave(self) -> None:
+        """Go out."""
+        with self._lock:
+            self.inside -= 1
+
+
+def crowding(crowd: Crowd, **options: Any) -> Any:
+    """A sync tool that is inside for as long as the crowd asks."""
+
+    @tool("inside", **options)
+    def inside(n: int) -> str:
+        """Be inside."""
+        crowd.enter()
+        crowd.leave()
+        return f"was {n}"
+
+    return inside
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_the_calls_of_one_reply_run_together(way: str) -> None:
+    """Four sync calls of one reply are under way at the same time, and their results come in the order of the calls."""
+    crowd = Crowd(4)
+    with ScriptedModel([[call("inside", n=n) for n in range(4)], "done"]) as model:
+        run(make(model, [crowding(crowd)]), "go", way)
+    assert crowd.most == 4
+    assert [message.text for message in answers_in(model.requests[1])] == [f"was {n}" for n in range(4)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_no_more_run_together_than_allowed(way: str) -> None:
+    """With max_parallel=2 never more than two are under way, and all six run."""
+    crowd = Crowd(2)
+    with ScriptedModel([[call("inside", n=n) for n in range(6)], "done"]) as model:
+        result = run(make(model, [crowding(crowd)], limits={"max_parallel": 2}), "go", way)
+    assert (crowd.most, result.tool_calls) == (2, 6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_an_exclusive_tool_runs_alone(way: str) -> None:
+    """A tool that must not run beside another never does, even beside itself."""
+    crowd = Crowd(1)
+    with ScriptedModel([[call("inside", n=n) for n in range(4)], "done"]) as model:
+        result = run(make(model, [crowding(crowd, exclusive=True)]), "go", way)
+    assert (crowd.most, result.tool_calls) == (1, 4)
+
+
+HUNG = """
+import threading
+from fsm_agent import Agent
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import ScriptedModel, call
+
+started = threading.Event()
+
+def hangs() -> str:
+    "Hang for ever."
+    started.set()
+    threading.Event().wait()
+    return "never"
+
+agent = Agent(ScriptedModel([call("hangs")]), [hangs], logger=silent_logger())
+threading.Thread(target=lambda: (started.wait(), agent.cancel("r")), daemon=True).start()
+print(agent.invoke("go", {"configurable": {"run_id": "r"}}).status)
+"""
+
+
+def test_a06_a_tool_that_hangs_for_ever_does_not_keep_the_program_alive() -> None:
+    """After its run was cancelled, a hung tool's thread does not hold up the end of the program."""
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.strip() == "cancelled"
+    assert done.stderr == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -265,6 +266,52 @@ def test_c08_an_expired_approval_is_no_approval(waits: float, expired: bool) -> 
     else:
         assert (result.status, len(ledger)) == (Status.COMPLETED, 1)
     assert consistent(result.transitions)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("thinks", "expired"), [(59.0, False), (61.0, True)])
+def test_c08_a_yes_in_place_that_comes_too_late_is_none(thinks: float, expired: bool, way: str) -> None:
+    """`approve` is held to `approval_timeout` too: a yes after it executes nothing."""
+    ledger, clock = Ledger(), FakeClock()
+
+    def approve(_: Any) -> bool:
+        clock.advance(thinks)
+        return True
+
+    model = ScriptedModel([call("transfer", amount=10), "done"])
+    agent = make(model, [transfer_of(ledger)], clock=clock, limits={"approval_timeout": 60}, approve=approve)
+    result = run(agent, "pay", way)
+    assert len(ledger) == (0 if expired else 1)
+    assert result.reason is (StopReason.EXPIRED if expired else StopReason.ANSWERED)
+
+
+async def test_c08_a_person_who_never_answers_is_not_waited_for_for_ever() -> None:
+    """An async `approve` that does not come back is given up on after `approval_timeout`: the run has expired."""
+    ledger = Ledger()
+
+    async def approve(_: Any) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    model = ScriptedModel([call("transfer", amount=10)])
+    agent = make(model, [transfer_of(ledger)], clock=None, limits={"approval_timeout": 0.03}, approve=approve)
+    result = await asyncio.wait_for(agent.ainvoke("pay"), 2)
+    assert (result.status, result.reason, len(ledger)) == (Status.FAILED, StopReason.EXPIRED, 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_c08_a_person_who_takes_long_in_place_does_not_cost_the_deadline(way: str) -> None:
+    """The time that `approve` takes does not count for the run's deadline."""
+    ledger, clock = Ledger(), FakeClock()
+
+    def approve(_: Any) -> bool:
+        clock.advance(1000)
+        return True
+
+    with ScriptedModel([call("transfer", amount=10), "done"]) as model:
+        agent = make(model, [transfer_of(ledger)], clock=clock, limits={"deadline": 10}, approve=approve)
+        result = run(agent, "pay", way)
+    assert (result.status, len(ledger)) == (Status.COMPLETED, 1)
 
 
 def test_c08_waiting_for_a_person_does_not_count_for_the_deadline() -> None:

@@ -461,6 +461,21 @@ def test_f11_the_deadline_of_a_run_is_decided_once(seconds: float, stops: bool, 
     assert [one.type for one in result.messages] == ["human", "ai", "tool"]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_f11_a_model_call_that_meets_the_deadline_ends_for_the_deadline(way: str) -> None:
+    """A model that is still writing when the deadline comes is given up on, and the reason is the deadline."""
+    clock = FakeClock()
+
+    def late(_: Any) -> str:
+        clock.advance(11)
+        return "too late"
+
+    with ScriptedModel([late]) as model:
+        result = run(make(model, clock=clock, limits={"deadline": 10}), "go", way)
+    assert (result.status, result.reason, result.answer) == (Status.FAILED, StopReason.DEADLINE, None)
+    assert model.count == 1
+
+
 def test_f11_a_time_out_really_stops_the_work() -> None:
     """An async tool that is timed out is cancelled, its clean-up runs, and nothing of it goes on afterwards."""
     log: list[str] = []

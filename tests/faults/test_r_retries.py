@@ -13,7 +13,7 @@ import pytest
 from fsm_agent import Event, RunResult, State, Status, StopReason, Tool, tool
 from fsm_agent.errors import ModelError
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, fault, forever, server
-from fsm_agent.tools import ToolRefusal, ToolResult
+from fsm_agent.tools import CallInfo, ToolRefusal, ToolResult
 from tests.faults.kit import (
     BOTH,
     PATIENCE,
@@ -643,7 +643,7 @@ def test_r09_what_means_stop_propagates_after_the_run_was_closed(
         assert run(agent, "again", "invoke", config).answer == "second"
     assert len(ledger) == 1
     assert_sendable(model.requests)
-    gc.collect()
+    gc.collect(1)
     assert "never retrieved" not in caplog.text
 
 
@@ -733,3 +733,49 @@ def test_r09_a_tool_that_reports_failure_in_its_result_failed() -> None:
         result = run(make(model, [odd]), "go")
     assert answers_in(model.requests[1])[0].status == "error"
     assert result.transitions[-3].failures == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r09_every_attempt_at_a_call_has_the_same_idempotency_key(way: str) -> None:
+    """All attempts at a call share one idempotency key, other calls have others, and the attempt is told."""
+    ledger = Ledger()
+
+    def pays(amount: int, info: CallInfo) -> str:
+        """Pay."""
+        ledger.note(amount=amount, key=info.idempotency_key, attempt=info.attempt, run=info.run_id, call=info.call_id)
+        if info.attempt == 1:
+            raise ConnectionError("no answer")
+        return f"paid {amount}"
+
+    batch = [Call("pays", {"amount": 1}, id="a"), Call("pays", {"amount": 2}, id="b")]
+    with ScriptedModel([batch, "done"]) as model:
+        run(make(model, [pays]), "go", way, {"configurable": {"run_id": "r"}})
+    entries = sorted(ledger.entries, key=lambda entry: (entry["amount"], entry["attempt"]))
+    assert [(entry["call"], entry["attempt"], entry["run"]) for entry in entries] == [
+        ("a", 1, "r"),
+        ("a", 2, "r"),
+        ("b", 1, "r"),
+        ("b", 2, "r"),
+    ]
+    keys = [entry["key"] for entry in entries]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+    assert model.requests[0].tools[0]["function"]["parameters"]["properties"].keys() == {"amount"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r09_only_the_failed_call_of_a_batch_is_made_again(way: str) -> None:
+    """Of three calls one fails once: it alone is retried, the others keep their results."""
+    ledger = Ledger()
+
+    def works(n: int) -> str:
+        """Work, except 2 at first."""
+        ledger.note(n=n)
+        if n == 2 and len([entry for entry in ledger.entries if entry["n"] == 2]) == 1:
+            raise ConnectionError("down")
+        return f"did {n}"
+
+    with ScriptedModel([[call("works", n=n) for n in (1, 2, 3)], "done"]) as model:
+        result = run(make(model, [works]), "go", way)
+    assert sorted(entry["n"] for entry in ledger.entries) == [1, 2, 2, 3]
+    assert [message.text for message in answers_in(model.requests[1])] == ["did 1", "did 2", "did 3"]
+    assert (result.tool_calls, result.status) == (4, Status.COMPLETED)
