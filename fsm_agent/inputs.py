@@ -61,10 +61,17 @@ def read_input(value: AgentInput) -> Task:
             f"the input has none of the keys {', '.join(_KEYS)}; it has {', '.join(map(str, value)) or 'none'}"
         )
     given: object = value
-    if isinstance(given, Sequence) and given:
-        return _of_messages(convert_to_messages(list(given)))
+    if isinstance(given, Sequence) and given and not isinstance(given, bytes | bytearray):
+        return _of_messages(_converted(given))
     what = "an empty list" if value == [] else type(value).__name__
     raise RunError(f"the input is {what}; give the task as text, or messages that end with the user's")
+
+
+def _converted(given: Sequence[Any]) -> list[BaseMessage]:
+    try:
+        return convert_to_messages(list(given))
+    except (ValueError, TypeError, NotImplementedError, KeyError) as error:
+        raise RunError(f"the input is a list that is no list of messages: {error}") from error
 
 
 def _of_text(text: str) -> Task:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing
 from typing import Any
 
 from fsm_agent.effects import (
@@ -21,6 +22,7 @@ from fsm_agent.effects import (
     Wait,
     Waited,
 )
+from fsm_agent.errors import RunError
 from fsm_agent.jobs import CancelRequested, Job, blocking, in_thread, on_task
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
@@ -56,15 +58,15 @@ class Performer:
         except CancelRequested as request:
             return Cancelled(str(request), job.now())
 
-    async def aperform(self, effect: Effect, job: Job) -> AsyncIterator[str | Outcome | None]:
+    async def aperform(self, effect: Effect, job: Job) -> AsyncGenerator[str | Outcome | None]:
         """The same on the event loop: yields pieces of a streamed reply, and last the outcome."""
         try:
             job.check()
             match effect:
                 case CallModel():
-                    stream = self._model.aperform(effect, job)
-                    while (item := await on_task(job, _next(stream))) is not None:
-                        yield item
+                    async with aclosing(self._model.aperform(effect, job)) as stream:
+                        while (item := await on_task(job, _next(stream))) is not None:
+                            yield item
                 case CallTools():
                     yield await on_task(job, self._tools.aperform(effect, job))
                 case Wait(seconds=seconds):
@@ -83,7 +85,10 @@ class Performer:
         for call in effect.calls:
             said = self._approve(call)
             if inspect.isawaitable(said):
-                raise TypeError("approve is async: use ainvoke or astream, or give a plain function")
+                close = getattr(said, "close", None)
+                if close is not None:
+                    close()
+                raise RunError("approve is async: use ainvoke or astream, or give a plain function")
             # Whoever was asked may have cancelled the run instead of answering.
             job.check()
             decisions[call.id] = _decision(said)

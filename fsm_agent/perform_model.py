@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -63,14 +64,15 @@ class ModelPerformer:
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
             return self._failed(error, effect, job, reader)
 
-    async def aperform(self, effect: CallModel, job: Job) -> AsyncIterator[str | Replied | ModelFailed]:
+    async def aperform(self, effect: CallModel, job: Job) -> AsyncGenerator[str | Replied | ModelFailed]:
         """The same on the event loop; the last item is the outcome."""
         begun = job.clock.monotonic()
         reader = ChunkReader() if self._streams(job) else None
         try:
-            async for item in self._arequest(effect, job, reader, begun):
-                late = isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout
-                yield _timed_out(effect, job, reader) if late else item
+            async with aclosing(self._arequest(effect, job, reader, begun)) as items:
+                async for item in items:
+                    late = isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout
+                    yield _timed_out(effect, job, reader) if late else item
         except TimedOut:
             yield _timed_out(effect, job, reader)
         except (CancelRequested, FsmAgentError):
@@ -80,7 +82,7 @@ class ModelPerformer:
 
     async def _arequest(
         self, effect: CallModel, job: Job, reader: ChunkReader | None, begun: float
-    ) -> AsyncIterator[str | Replied]:
+    ) -> AsyncGenerator[str | Replied]:
         model, kwargs = self._target(effect)
         if reader is None:
             message = await _within(self._agenerated(model, effect, job, kwargs), effect.timeout)

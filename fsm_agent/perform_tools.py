@@ -221,16 +221,14 @@ def _arguments(tool: Tool, call: Call) -> dict[str, Any]:
 def _run(tool: Tool, call: Call, job: Job) -> Any:
     """Call the tool on this thread. An async tool gets an event loop of its own."""
     arguments = _arguments(tool, call)
-    trace = ToolTrace.begin(job, tool, call) if job.traced else None
+    trace = ToolTrace.begin(job, tool, call)
     try:
-        with calling(_info(call, job)):
+        with trace.inside(), calling(_info(call, job, trace)):
             value = _call_here(tool, arguments)
     except BaseException as error:
-        if trace is not None:
-            trace.failed(error)
+        trace.failed(error)
         raise
-    if trace is not None:
-        trace.returned(value)
+    trace.returned(value)
     return value
 
 
@@ -242,14 +240,14 @@ def _call_here(tool: Tool, arguments: dict[str, Any]) -> Any:
     return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
 
 
-def _info(call: Call, job: Job) -> CallInfo:
+def _info(call: Call, job: Job, trace: ToolTrace) -> CallInfo:
     """What the tool may know of its call. The key is the same for every attempt, so a service that takes one does the work once."""
     return CallInfo(
         run_id=job.run_id,
         call_id=call.id,
         attempt=job.attempt,
         idempotency_key=f"{job.run_id}:{call.id}:{call.tool}",
-        config=job.config,
+        config=trace.config,
     )
 
 
@@ -258,16 +256,14 @@ async def _arun(tool: Tool, call: Call, job: Job) -> Any:
     if tool.afunc is None:
         return await in_thread(lambda: _run(tool, call, job))
     arguments = _arguments(tool, call)
-    trace = ToolTrace.begin(job, tool, call) if job.traced else None
+    trace = await ToolTrace.abegin(job, tool, call)
     try:
-        with calling(_info(call, job)):
+        with trace.inside(), calling(_info(call, job, trace)):
             value = await tool.afunc(**arguments)
     except BaseException as error:
-        if trace is not None:
-            trace.failed(error)
+        await trace.afailed(error)
         raise
-    if trace is not None:
-        trace.returned(value)
+    await trace.areturned(value)
     return value
 
 

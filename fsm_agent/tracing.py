@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
+    AsyncCallbackManagerForToolRun,
     CallbackManagerForChainRun,
     CallbackManagerForToolRun,
 )
@@ -15,6 +18,7 @@ from langchain_core.runnables.config import (
     get_async_callback_manager_for_config,
     get_callback_manager_for_config,
     patch_config,
+    var_child_runnable_config,
 )
 
 from fsm_agent.effects import Call
@@ -28,25 +32,69 @@ __all__ = ["ToolTrace", "Trace"]
 
 @dataclass(frozen=True, slots=True)
 class ToolTrace:
-    """One traced tool call."""
+    """One traced tool call. `config` is what runs inside of the tool gets, so that it is a child of the call."""
 
-    run: CallbackManagerForToolRun
+    config: RunnableConfig
+    run: CallbackManagerForToolRun | None = None
+    arun: AsyncCallbackManagerForToolRun | None = None
 
     @classmethod
     def begin(cls, job: Job, tool: Tool, call: Call) -> Self:
-        """Tell the callbacks that `call` starts."""
+        """Tell the callbacks that `call` starts. Without any, nothing is told."""
+        if not job.traced:
+            return cls(job.config)
         manager = get_callback_manager_for_config(job.config)
-        described = {"name": tool.name, "description": tool.description}
-        inputs = dict(call.arguments)
-        return cls(manager.on_tool_start(described, canonical(inputs), inputs=inputs, tool_call_id=call.id))
+        run = manager.on_tool_start(_described(tool), canonical(dict(call.arguments)), **_details(call))
+        return cls(patch_config(job.config, callbacks=run.get_child()), run=run)
+
+    @classmethod
+    async def abegin(cls, job: Job, tool: Tool, call: Call) -> Self:
+        """The same on the event loop of the run."""
+        if not job.traced:
+            return cls(job.config)
+        manager = get_async_callback_manager_for_config(job.config)
+        run = await manager.on_tool_start(_described(tool), canonical(dict(call.arguments)), **_details(call))
+        return cls(patch_config(job.config, callbacks=run.get_child()), arun=run)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The context in which the tool runs: what it invokes of LangChain becomes a child of the call."""
+        if self.run is None and self.arun is None:
+            yield
+            return
+        token = var_child_runnable_config.set(self.config)
+        try:
+            yield
+        finally:
+            var_child_runnable_config.reset(token)
 
     def returned(self, value: Any) -> None:
         """Tell the callbacks what the tool returned."""
-        self.run.on_tool_end(value, name=None)
+        if self.run is not None:
+            self.run.on_tool_end(value)
 
     def failed(self, error: BaseException) -> None:
         """Tell the callbacks that the tool failed."""
-        self.run.on_tool_error(error)
+        if self.run is not None:
+            self.run.on_tool_error(error)
+
+    async def areturned(self, value: Any) -> None:
+        """The same on the event loop."""
+        if self.arun is not None:
+            await self.arun.on_tool_end(value)
+
+    async def afailed(self, error: BaseException) -> None:
+        """The same on the event loop."""
+        if self.arun is not None:
+            await self.arun.on_tool_error(error)
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description}
+
+
+def _details(call: Call) -> dict[str, Any]:
+    return {"inputs": dict(call.arguments), "tool_call_id": call.id}
 
 
 @dataclass(frozen=True, slots=True)

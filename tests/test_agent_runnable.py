@@ -656,12 +656,13 @@ def test_a_tool_may_ask_for_the_config(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_without_handlers_nothing_is_traced(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No handler, no callback machinery: tools are called directly."""
-    from fsm_agent.tracing import ToolTrace
+    from langchain_core.callbacks import AsyncCallbackManager, CallbackManager
 
     def forbidden(*_: Any) -> Any:
         raise AssertionError("traced without a handler")
 
-    monkeypatch.setattr(ToolTrace, "begin", forbidden)
+    monkeypatch.setattr(CallbackManager, "on_tool_start", forbidden)
+    monkeypatch.setattr(AsyncCallbackManager, "on_tool_start", forbidden)
     with ScriptedModel([call("add", a=1, b=2), "3"]) as model:
         result = run(make(model, [add]), "1+2", way)
     assert result.results[0].text == "3"

@@ -126,7 +126,9 @@ class Stage:
         while not isinstance(entry, Ready | Delay) and not inspect.isawaitable(entry):
             if isinstance(entry, BaseException) or (isinstance(entry, type) and issubclass(entry, BaseException)):
                 raise entry
-            entry = entry(request()) if callable(entry) else self._prepared(entry)
+            # LangChain's text of a message is a str that can be called too.
+            told = callable(entry) and not isinstance(entry, str)
+            entry = entry(request()) if told else self._prepared(entry)
         return entry
 
     def _prepared(self, entry: Any) -> Any:
@@ -146,7 +148,7 @@ class Stage:
                 return self._prepared(Reply(calls=(entry,)))
             case list() | tuple() if entry and all(isinstance(item, Call) for item in entry):
                 return self._prepared(Reply(calls=tuple(entry)))
-            case _ if callable(entry) or isinstance(entry, BaseException | Ready):
+            case _ if (callable(entry) and not isinstance(entry, str)) or isinstance(entry, BaseException | Ready):
                 return entry
         raise ScriptError(
             f"{entry!r} cannot be an entry of a script: give a str, call(...), [calls], reply(...), AIMessage, "

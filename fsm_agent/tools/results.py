@@ -118,6 +118,10 @@ def _opened(value: object) -> ToolResult:
     if type(value).__module__ == "langchain_core.messages.tool" and hasattr(value, "content"):
         failed = getattr(value, "status", "success") == "error"
         return ToolResult(content=value.content, artifact=getattr(value, "artifact", None), failed=failed)
+    if type(value).__module__ == "fsm_agent.records" and hasattr(value, "answer") and hasattr(value, "detail"):
+        # An agent used as a tool: its answer, not the record of its run.
+        answered = value.answer is not None
+        return ToolResult(content=value.answer if answered else f"no answer: {value.detail}", failed=not answered)
     return ToolResult(content=value)
 
 
