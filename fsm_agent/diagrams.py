@@ -1,6 +1,6 @@
-"""The table as text to look at: Mermaid, and Markdown. Pure functions of the rows: no picture says what the table does not.
+"""The table as text to look at: Mermaid, and Markdown. Pure functions of the rows, so no picture can differ.
 
-`python -m fsm_agent.diagrams` writes `diagrams/machine.md` below the current directory; with `--check` it only compares.
+`python -m fsm_agent.diagrams` writes `diagrams/machine.md` below the current directory; `--check` only compares.
 """
 
 from __future__ import annotations
