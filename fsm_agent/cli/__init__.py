@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from fsm_agent.cli import options
-from fsm_agent.cli.console import put, tolerant
+from fsm_agent.cli.console import tolerant
 from fsm_agent.cli.endings import Commands
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.options import GivenLimits, with_limits
@@ -55,16 +53,9 @@ def _show_version(asked: bool) -> None:
 
 
 def _version() -> None:
-    packages = ("fsm-agent", "langchain-core", "langchain-openai", "transitions")
-    found = [f"{name} {_version_of(name)}" for name in packages]
-    put("\n".join([*found, f"Python {platform.python_version()}"]))
+    from fsm_agent.cli import about  # noqa: PLC0415 - a tenth of a second that only this needs
 
-
-def _version_of(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "(from its source, not installed)"
+    about.show_versions()
 
 
 @app.callback()

@@ -77,7 +77,9 @@ def put_raw(text: str) -> None:
 
 
 def tolerant() -> None:
-    """Let no character end the program: one that a stream cannot write is written as an escape."""
+    """Let no character end the program: one that a stream cannot write is escaped, and any byte can be read."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

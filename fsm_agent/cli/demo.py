@@ -54,7 +54,6 @@ def show_demo(
         )
         _introduce(order)
         result = carry_out(order, watch)
-        _retell(result)
         code = report(result, model=choice.model, as_json=False, quiet=False)
         right = _verify(result, folder)
     _go_on(choice, right=right)
@@ -72,16 +71,6 @@ def _introduce(order: Order) -> None:
     console = err()
     console.print(Text.assemble(("task   ", "bold"), order.task))
     console.print(Text.assemble(("tools  ", "bold"), ", ".join(order.tools.names())))
-
-
-def _retell(result: RunResult) -> None:
-    """What the tools were asked and said, in order."""
-    calls = {call["id"]: call["args"] for message in result.messages for call in getattr(message, "tool_calls", ())}
-    for one in result.results:
-        arguments = calls.get(one.call_id)
-        asked = "" if arguments is None else f"({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-        said = f"{one.tool}{asked} -> {' '.join(one.text.split())}"
-        err().print(Text(safe(said[:_SHOWN]), style="" if one.ok else "red"))
 
 
 def _verify(result: RunResult, folder: Path) -> bool:

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.console import err, error_line
 from fsm_agent.errors import FsmAgentError
+from fsm_agent.redact import redact_text
 
 __all__ = ["EXIT_CODES", "USAGE", "Commands", "debugging"]
 
@@ -46,7 +47,7 @@ class Commands(TyperGroup):
         except FsmAgentError as error:
             if ctx.find_root().meta.get(__name__):
                 traceback.print_exc()
-            error_line(str(error))
+            error_line(redact_text(str(error)))
             raise typer.Exit(USAGE) from error
         except KeyboardInterrupt as interrupt:
             err().print("cancelled", style="yellow")

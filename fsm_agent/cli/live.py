@@ -111,13 +111,7 @@ class LiveView(SilentView):
         self._live = self._new_live()
 
     def _new_live(self) -> Live:
-        return Live(
-            console=self._console,
-            get_renderable=self._draw,
-            refresh_per_second=8,
-            transient=True,
-            redirect_stdout=False,
-        )
+        return Live(console=self._console, get_renderable=self._draw, refresh_per_second=8, transient=True)
 
     def _draw(self) -> RenderableType:
         return draw(self._picture, self._limits, time.monotonic(), self._console)

@@ -17,7 +17,7 @@ from fsm_agent.cli.console import err, note, put, put_json, stdout_reserved
 from fsm_agent.cli.endings import EXIT_CODES
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
-from fsm_agent.cli.summary import document, footer, headline
+from fsm_agent.cli.summary import document, footer, headline, retelling
 from fsm_agent.cli.weights import start
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
@@ -65,6 +65,7 @@ def read_task(given: str) -> str:
         if sys.stdin.isatty():
             note("reading the task from the terminal; end it with Ctrl-D")
         given = sys.stdin.read(_MAX_TASK_CHARS + 1)
+    given = given.encode(errors="replace").decode()  # what Python made of bytes that are no text
     if not given.strip():
         raise RunError("the task is empty; say what the agent should do")
     if len(given) > _MAX_TASK_CHARS:
@@ -156,6 +157,9 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
 def report(result: RunResult, *, model: str, as_json: bool, quiet: bool) -> int:
     """Write the answer, or the document, to standard output, the summary to standard error; return the exit code."""
     code = EXIT_CODES[result.status]
+    if not quiet:
+        for line in retelling(result):
+            err().print(line)
     if not quiet or result.status is not Status.COMPLETED:
         err().print(headline(result))
         if result.pending is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from langchain_core.messages import convert_to_openai_messages
@@ -13,7 +15,7 @@ from fsm_agent.effects import Usage
 from fsm_agent.observe import event_of
 from fsm_agent.records import RunResult
 
-__all__ = ["document", "footer", "headline", "tokens_text"]
+__all__ = ["document", "footer", "headline", "retelling", "tokens_text"]
 
 _STYLES: Final = {
     Status.COMPLETED: "green",
@@ -22,6 +24,8 @@ _STYLES: Final = {
     Status.SUSPENDED: "yellow",
     Status.CANCELLED: "yellow",
 }
+_RETOLD: Final = 20
+_LINE: Final = 200
 
 
 def tokens_text(total: int, estimated: int, budget: int | None = None) -> str:
@@ -49,6 +53,34 @@ def footer(result: RunResult) -> Text:
         f"{result.elapsed:.1f} s",
     ]
     return Text(f"{', '.join(parts)}\nrun {result.run_id}", style="dim")
+
+
+def retelling(result: RunResult) -> list[Text]:
+    """The newest calls of the run, each with what it gave: `calculator(expression='2+3*4') -> 14`."""
+    asked = list(_asked(result))
+    lines = []
+    for one in result.results:
+        at = next((at for at, (name, _) in enumerate(asked) if name == one.tool), None)
+        arguments = "" if at is None else ", ".join(f"{name}={value!r}" for name, value in asked[at][1].items())
+        asked = asked if at is None else asked[at + 1 :]
+        line = f"{one.tool}({arguments}) -> {' '.join(one.text.split())}"
+        lines.append(Text(safe(line if len(line) <= _LINE else f"{line[:_LINE]} ..."), style="" if one.ok else "red"))
+    hidden = len(lines) - _RETOLD
+    return [Text(f"... {hidden} earlier calls", style="dim"), *lines[hidden:]] if hidden > 0 else lines
+
+
+def _asked(result: RunResult) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Tool and arguments of each call in the messages, in order, in whichever form the dialect keeps them."""
+    for message in result.messages:
+        for call in getattr(message, "tool_calls", ()):
+            yield call["name"], call["args"]
+        for line in message.text.splitlines() if message.type == "ai" else ():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict) and isinstance(value.get("action_input"), dict):
+                yield str(value.get("action")), value["action_input"]
 
 
 def _count(number: int, what: str) -> str:

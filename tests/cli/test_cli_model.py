@@ -19,8 +19,9 @@ from tests.cli.kit import ROOT, SECONDS, command, environment, fsm
 
 # Stands where the runtime is: the same two names, and a scripted server behind them.
 RUNTIME = """
-import types
-from fsm_agent.testing import server
+import os, threading, types
+from pathlib import Path
+from fsm_agent.testing import fault, server
 
 class CommonParams:
     def __init__(self):
@@ -36,6 +37,9 @@ class Server:
         call = '{"action": "calculator", "action_input": {"expression": "2+3*4"}}'
         replies = lambda request: finish if "Result of calculator: 14" in request.text else call
         routes = {"/health": {"status": "ok"}, "/props": {"chat_template_caps": {}}}
+        if params.model.path.endswith("silent.gguf"):
+            Path(params.model.path).with_suffix(".pid").write_text(str(os.getpid()))
+            replies = lambda request: fault.held("never", threading.Event())
         self.server = server(replies, routes=routes)
         self.listening_address = self.server.base_url.removesuffix("/v1")
 """
@@ -49,7 +53,7 @@ def _gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (runtime / "xllamacpp.py").write_text(RUNTIME, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{runtime}{os.pathsep}{ROOT}")
     monkeypatch.syspath_prepend(str(runtime))
-    for name in ("small", "broken"):
+    for name in ("small", "broken", "silent"):
         (tmp_path / f"{name}.gguf").write_bytes(b"GGUF")
     yield tmp_path / "small.gguf"
     stop_all()
@@ -158,6 +162,29 @@ def test_a_download_that_fails_is_one_line_and_exit_2(monkeypatch: pytest.Monkey
     done = fsm("run", "x", "--model", "local:0.5b")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1].startswith("error: local:0.5b is not here")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process there")
+def test_ctrl_c_leaves_no_server_behind(gguf: Path) -> None:
+    """Ctrl-C while the local model is thinking ends the run in order, and its server with it."""
+    silent = gguf.with_name("silent.gguf")
+    env = environment(PYTHONPATH=os.environ["PYTHONPATH"])
+    running = subprocess.Popen(
+        command("run", "x", "--model", str(silent)), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with running:
+        try:
+            assert running.stderr is not None
+            while " started in " not in running.stderr.readline():
+                pass
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=SECONDS)
+        finally:
+            running.kill()
+    assert (running.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(silent.with_suffix(".pid").read_text(encoding="utf-8")), 0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process there")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import structlog
 
 from fsm_agent.limits import Limits
 from fsm_agent.testing import call, fault, forever, reply, server
-from tests.cli.kit import Done, fsm, process
+from tests.cli.kit import Done, command, environment, fsm, process
 
 SUM = call("calculator", expression="2+3*4")
 TOOLS = """
@@ -69,6 +70,7 @@ def test_the_answer_and_nothing_else_goes_to_standard_output() -> None:
     done = run_with([SUM, "It is 14."])
     assert (done.code, done.out) == (0, "It is 14.\n")
     assert "completed (answered): answered after 2 steps" in done.err
+    assert "calculator(expression='2+3*4', precision=None) -> 14\n" in done.err
     assert "2 steps, 2 model calls, 1 tool call, 30 tokens, " in done.err
     assert re.search(r"^run [0-9a-f-]{36}$", done.err, re.MULTILINE)
 
@@ -114,6 +116,17 @@ def test_the_task_is_read_from_standard_input() -> None:
         done = fsm("run", "-", "--base-url", s.base_url, stdin="What is\n2 + 3 × 4？\n")
         assert "What is\n2 + 3 × 4？\n" in s.requests[0].text
     assert done.code == 0
+
+
+def test_bytes_that_are_no_text_do_not_break_the_task(here: Path) -> None:
+    """Broken bytes, on the command line or on standard input, are sent as question marks."""
+    with server(["fine", "fine"]) as s:
+        for task in (b"caf\xe9", b"-"):
+            args = [*command("run"), task, "--base-url", s.base_url, "-q"]
+            env = environment(LC_ALL="C.UTF-8")
+            done = subprocess.run(args, cwd=here, env=env, input=b"caf\xe9", capture_output=True, check=False)
+            assert (done.returncode, done.stdout) == (0, b"fine\n")
+        assert all("caf?" in request.text for request in s.requests)
 
 
 def test_an_empty_task_is_refused_before_anything_runs() -> None:
