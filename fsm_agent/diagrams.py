@@ -31,17 +31,16 @@ def mermaid(rows: Sequence[Row], *, guards: bool = True) -> str:
     labels: dict[tuple[State, State], list[str]] = {}
     for row in rows:
         if row not in everywhere:
-            lines = labels.setdefault((row.source, row.target), [])
-            lines += [line for line in (_label(row, guards=guards),) if line not in lines]
+            labels.setdefault((row.source, row.target), []).append(_label(row, guards=guards))
     states = dict.fromkeys(state for row in rows for state in (row.source, row.target))
     drawn = ["flowchart TD", f"    start(( )) --> {_id(INITIAL)}"]
     drawn += [f"    {_id(state)}{_box(state)}" for state in states]
-    drawn += [f'    {_id(a)} -->|"{"<br/>".join(lines)}"| {_id(b)}' for (a, b), lines in labels.items()]
+    drawn += [f'    {_id(a)} -->|"{"<br/>".join(dict.fromkeys(lines))}"| {_id(b)}' for (a, b), lines in labels.items()]
     if everywhere:
         drawn.append(f'    {_ANYWHERE}["any state but {_escaped(_ends())}"]')
     for target in dict.fromkeys(row.target for row in everywhere):
-        lines = dict.fromkeys(_label(row, guards=guards) for row in everywhere if row.target is target)
-        drawn.append(f'    {_ANYWHERE} -.->|"{"<br/>".join(lines)}"| {_id(target)}')
+        said = dict.fromkeys(_label(row, guards=guards) for row in everywhere if row.target is target)
+        drawn.append(f'    {_ANYWHERE} -.->|"{"<br/>".join(said)}"| {_id(target)}')
     return "\n".join(drawn)
 
 
@@ -119,7 +118,7 @@ def _escaped(text: str) -> str:
 
 
 def _in_cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
 def main(arguments: Iterable[str] = ()) -> int:
