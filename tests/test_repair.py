@@ -413,6 +413,7 @@ def test_m09_trailing_comma_and_prose_around_are_recovered() -> None:
         ('{/* x */"a":1}', {"a": 1}, Repair.COMMENT),
         ('{"a":\u00a01}', {"a": 1}, Repair.ODD_SPACE),
         ('\ufeff{"a":1}', {"a": 1}, Repair.ODD_SPACE),
+        ('\u2028{"a":1}\u00a0\n', {"a": 1}, Repair.ODD_SPACE),
         ('{"a":1} {"a": 1}', {"a": 1}, Repair.REPEATED_OBJECT),
         ('"{\\"a\\": 1}"', {"a": 1}, Repair.DOUBLE_ENCODED),
         ('<think>{"b":2}</think>{"a":1}', {"a": 1}, Repair.THINKING),

@@ -203,6 +203,17 @@ def test_nothing_is_invented_and_nothing_is_closed(text: str) -> None:
             assert all(leaf in plain for leaf in leaves(result.value) if isinstance(leaf, str) and leaf.isalnum())
 
 
+@given(
+    NEARLY
+    | st.builds(lambda gap, value: gap + json.dumps(value) + gap, st.text(" \n\u2028\xa0\ufeff", max_size=2), OBJECTS)
+)
+def test_what_is_read_without_repairs_is_strict_json(text: str) -> None:
+    """No repairs means that `json` reads the same; anything else is named."""
+    result = parse_arguments(text)
+    if isinstance(result, Parsed) and not result.repairs and text.strip():
+        assert result.value == (json.loads(text) or {})
+
+
 @given(NEARLY | st.text(st.characters()), st.booleans())
 def test_no_text_raises(text: str, label: bool) -> None:
     """Any text, lone surrogates included, gives a value or a fault whose detail can be shown and stored."""

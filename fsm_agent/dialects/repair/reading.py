@@ -58,7 +58,7 @@ def _arguments(text: str) -> Parsed | Malformed:
         return _as_arguments(strict.value, ())
     body, passed = _body(text)
     if not body:
-        return Malformed(Fault.MISSING, "there is thinking, but no JSON object", passed)
+        return Malformed(Fault.MISSING, "beside thinking and space there is no JSON object", passed)
     if body == "None":
         return Parsed({}, (*passed, Repair.PYTHON_LITERAL))
     if starts_json(body) and not body.startswith("{"):
@@ -154,12 +154,12 @@ _CLOSING: Final = "}])>;,. \t\r\n"
 
 
 def _body(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text without its thinking, outer space and byte order mark, and the repairs that this was."""
+    """The text without its thinking and outer space, and the repairs that this was."""
     rest = split_thinking(text)[1]
     passed: tuple[str, ...] = () if rest == text else (Repair.THINKING,)
-    if rest.lstrip().startswith("\ufeff"):
-        rest, passed = rest.lstrip().lstrip("\ufeff"), (*passed, Repair.ODD_SPACE)
-    return rest.strip(), passed
+    body = rest.strip(" \t\r\n")
+    bare = body.strip().strip("\ufeff\u200b\u2060").strip()
+    return bare, passed if bare == body else (*passed, Repair.ODD_SPACE)
 
 
 def _around(body: str, first: Span, later: Sequence[Span]) -> list[Repair]:
