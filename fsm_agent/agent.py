@@ -47,7 +47,8 @@ class Agent(Runnable[AgentInput, RunResult]):
     "json_action" or a `Dialect`; None chooses "json_action" for a local model whose server takes no tools, else "native". `memory`
     defaults to `Window(rounds=5)`. `approve` decides in place about calls that need approval; without it such a run is suspended.
     `store` keeps conversations by `config["configurable"]["thread_id"]`, by default in memory. `language` ("en", "zh") is what the model is
-    addressed in, by default the script of the task. `logger` is a structlog logger, by default the host's; `observers` are told each transition.
+    addressed in, by default the script of the task. `logger` is a structlog logger, by default the host's;
+    `observers` are told each transition.
 
     Raises `fsm_agent.errors.DefinitionError` for a wrong definition. What a model or a tool does never raises: it ends the run, typed.
     """
@@ -74,7 +75,7 @@ class Agent(Runnable[AgentInput, RunResult]):
         self.name = name
         self.limits = Limits.from_env() if limits is None else limits
         self.tools = tools if isinstance(tools, Registry) else Registry(tools)
-        chosen = resolve(model, base_url=base_url)
+        self.model = chosen = resolve(model, base_url=base_url)
         self._setup = Setup(
             limits=self.limits,
             tools=self.tools,

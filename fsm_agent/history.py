@@ -81,11 +81,7 @@ def estimate_tokens(messages: Iterable[AnyMessage]) -> int:
             total += _PER_MESSAGE + estimate_text(text_of(content)) + pictures * _IMAGE_TOKENS
         if isinstance(message, AIMessage):
             for call in message.tool_calls:
-                total += (
-                    8
-                    + estimate_text(call["name"])
-                    + estimate_text(_written(call["args"]))
-                )
+                total += 8 + estimate_text(call["name"]) + estimate_text(_written(call["args"]))
     return total
 
 

@@ -163,7 +163,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             outcome: tuple[bool, Any] = (True, work())
-        except BaseException as error:  # passed on to whoever awaits
+        except BaseException as error:  # noqa: BLE001 - passed on to whoever awaits
             outcome = (False, error)
         try:
             loop.call_soon_threadsafe(settle, outcome)

@@ -11,7 +11,7 @@ from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["Rung", "backoff", "fallbacks", "next_rung", "rung_key", "retryable_calls", "wanted_rung"]
+__all__ = ["Rung", "backoff", "fallbacks", "next_rung", "retryable_calls", "rung_key", "wanted_rung"]
 
 
 class Rung(StrEnum):

@@ -38,11 +38,11 @@ class Texts:
     because: dict[str, str]
     observation: str
     no_reason: str
-    json_only: str
-    json_call: str
+    json_rules: str
     json_finish: str
     json_think: str
-    json_tools: str
+    json_answer: str
+    ledger: str
     summary: str
 
 
@@ -79,11 +79,13 @@ EN: Final = Texts(
     },
     observation="Result of {tool}: {text}",
     no_reason="no reason was given",
-    json_only="Reply with exactly one JSON object and nothing else.",
-    json_call='To call a tool: {"action": <name of the tool>, "action_input": <its arguments>}',
-    json_finish='When the task is done: {{"action": "{finish}", "action_input": {{"answer": <the complete answer to the user>}}}}',
-    json_think='To think without acting: {{"action": "{think}", "action_input": {{"thought": <your thought>}}}}',
-    json_tools="Tools:",
+    json_rules="Never compute or guess yourself: every value comes from the task or from the result of a tool.\n"
+    'Every reply is one JSON object: {"action": <name>, "action_input": {<arguments>}}.\nActions:',
+    json_finish="- {finish}(answer: string): the task is done; the answer is one full sentence that tells the result.",
+    json_think="- {think}(thought: string): think, without acting.",
+    json_answer='Reply with one JSON object: {{"action": "{finish}", "action_input": {{"answer": <the complete answer>}}}}.',
+    ledger="Known so far:\n{known}\nTask: {task}\nDoes this answer the whole task? If yes, {finish}. "
+    "If not, call the next tool, with values from these results.",
     summary="Summary of the earlier steps:\n{text}",
 )
 
@@ -119,11 +121,12 @@ ZH: Final = Texts(
     },
     observation="{tool} 的结果：{text}",
     no_reason="没有说明理由",
-    json_only="每次只回复一个 JSON 对象，不要输出其他内容。",
-    json_call='调用工具：{"action": <工具名>, "action_input": <参数>}',
-    json_finish='任务完成时：{{"action": "{finish}", "action_input": {{"answer": <给用户的完整答案>}}}}',
-    json_think='只思考、不行动：{{"action": "{think}", "action_input": {{"thought": <你的想法>}}}}',
-    json_tools="工具：",
+    json_rules="不要自己计算或猜测：每个值都来自任务或工具的结果。\n"
+    '每次只回复一个 JSON 对象：{"action": <名称>, "action_input": {<参数>}}。\n可用的 action：',
+    json_finish="- {finish}(answer: string)：任务已经完成；answer 是说出结果的一句完整的中文。",
+    json_think="- {think}(thought: string)：只思考，不行动。",
+    json_answer='只回复一个 JSON 对象：{{"action": "{finish}", "action_input": {{"answer": <完整的答案>}}}}。',
+    ledger="目前已知：\n{known}\n任务：{task}\n这些结果是否已经回答了整个任务？如果是，用 {finish}；如果不是，用这些结果中的值调用下一个工具。",
     summary="前面步骤的摘要：\n{text}",
 )
 
@@ -136,7 +139,7 @@ def texts_for(language: Language) -> Texts:
 
 
 def detect_language(text: str) -> Language:
-    """ "zh" when at least a fifth of the letters are Chinese characters, else "en"."""
+    """Choose "zh" when at least a fifth of the letters are Chinese characters, else "en"."""
     if text.isascii():
         return "en"
     chinese = sum(1 for char in text if "\u4e00" <= char <= "\u9fff" or "\u3400" <= char <= "\u4dbf")

@@ -70,8 +70,8 @@ class Limits(BaseModel):
     def _consistent(self) -> Self:
         if self.degrade_after > self.abort_after:
             raise ValueError(
-                f"degrade_after ({self.degrade_after}) is greater than abort_after ({self.abort_after}), so the run would abort before it could "
-                "degrade: lower degrade_after or raise abort_after"
+                f"degrade_after ({self.degrade_after}) is greater than abort_after ({self.abort_after}), so the run would abort before "
+                "it could degrade: lower degrade_after or raise abort_after"
             )
         return self
 

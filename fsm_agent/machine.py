@@ -93,7 +93,12 @@ class Machine:
         self.behaviours: Final = MappingProxyType(dict(behaviours))
         self._groups: Final[dict[tuple[str, str], tuple[Row, ...]]] = {}
         self._machine: Final = _Table(
-            model=None, states=State, initial=INITIAL, auto_transitions=False, ignore_invalid_triggers=False, send_event=True
+            model=None,
+            states=State,
+            initial=INITIAL,
+            auto_transitions=False,
+            ignore_invalid_triggers=False,
+            send_event=True,
         )
         for row in self.rows:
             key = (row.source.value, row.event.value)
@@ -118,7 +123,9 @@ class Machine:
                 raise MachineError(f"no row has the event {event!r}")
             trigger.trigger(cursor, row=row)
         except MachineError as error:
-            possible = ", ".join(sorted({one.event for one in self.rows if one.source is state})) or "none, it is terminal"
+            possible = (
+                ", ".join(sorted({one.event for one in self.rows if one.source is state})) or "none, it is terminal"
+            )
             raise IllegalTransition(f"{event} cannot happen in {state}; events of {state}: {possible}") from error
         # What a trigger returns says little: whether the machine is where the row leads is what counts.
         if row is None or cursor.state is not row.target:

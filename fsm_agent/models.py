@@ -18,7 +18,6 @@ from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.errors import ModelError
 from fsm_agent.wire import attach
-from fsm_agent.wire import attach
 
 __all__ = ["Prepared", "prepare", "resolve"]
 
@@ -52,14 +51,14 @@ def resolve(model: Any, *, base_url: str | None = None) -> Any:
 
 def _from_name(name: str, base_url: str | None) -> Any:
     if name.startswith(_LOCAL) or name.endswith(".gguf"):
-        from fsm_agent.local import shared  # the local server is an extra, and heavy
+        from fsm_agent.local import shared  # noqa: PLC0415 - the local server is an extra, and heavy
 
         return _openai("local", shared(name).base_url, api_key="none", temperature=0.0)
     provider, _, rest = name.partition(":")
     if not rest or provider == "openai":
         return _openai(rest or name, base_url)
     try:
-        from langchain.chat_models import init_chat_model  # only for other providers, and only when installed
+        from langchain.chat_models import init_chat_model  # noqa: PLC0415 - only for other providers, when installed
     except ImportError as error:
         raise ModelError(
             f"model {name!r}: for the provider {provider!r} install langchain and its package, or give a chat model object; "
@@ -69,7 +68,7 @@ def _from_name(name: str, base_url: str | None) -> Any:
 
 
 def _openai(name: str, base_url: str | None, api_key: str | None = None, temperature: float | None = None) -> Any:
-    from langchain_openai import ChatOpenAI  # a second of import, only when it is used
+    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - a second of import, only when it is used
 
     key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if base_url else None)
     if key is None:
@@ -106,7 +105,9 @@ def _is_direct(model: BaseChatModel) -> bool:
     That is: it is LangChain's own, and the model has no callbacks, cache, rate limiter or message format of its own.
     """
     kind = type(model)
-    own = all(getattr(kind, name) is getattr(BaseChatModel, name) for name in ("invoke", "ainvoke", "generate", "agenerate"))
+    own = all(
+        getattr(kind, name) is getattr(BaseChatModel, name) for name in ("invoke", "ainvoke", "generate", "agenerate")
+    )
     plain = not (model.callbacks or model.cache or model.rate_limiter or model.output_version == "v1")
     return own and plain
 

@@ -121,7 +121,7 @@ class ModelPerformer:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
         if job.traced or not self._prepared.direct or model is not self._prepared.model:
             return False
-        plain = all([type(one.content) is str for one in messages])
+        plain = all([type(one.content) is str for one in messages])  # noqa: C419 - a list is faster than a generator
         return plain and get_llm_cache() is None and not get_debug()
 
     def _read(self, message: Any, effect: CallModel, job: Job) -> Replied:
@@ -203,9 +203,9 @@ def _wants_tokens(job: Job) -> bool:
     return any(type(one).__name__ in _TOKEN_HANDLERS for one in handlers)
 
 
-async def _within(work: Any, timeout: float) -> Any:
-    """Await `work` for at most `timeout` seconds, else raise `TimedOut`; a time-out of its own passes through."""
-    scope = asyncio.timeout(timeout)
+async def _within(work: Any, seconds: float) -> Any:
+    """Await `work` for at most `seconds`, else raise `TimedOut`; a time-out of its own passes through."""
+    scope = asyncio.timeout(seconds)
     try:
         async with scope:
             return await work

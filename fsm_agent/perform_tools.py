@@ -98,7 +98,7 @@ class ToolPerformer:
             return self._timed_out(tool, call, job, timeout)
         except CancelRequested:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
         return self._returned(tool, call, value, job.clock.monotonic() - begun)
 
@@ -122,7 +122,7 @@ class ToolPerformer:
         except (KeyboardInterrupt, SystemExit) as stop:
             # Raised out of a task it would tear through the event loop; the whole batch passes it on instead.
             return _Stop(stop)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result
             if isinstance(error, TimeoutError) and scope.expired():
                 return self._timed_out(tool, call, job, timeout)
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
@@ -152,7 +152,7 @@ class ToolPerformer:
         )
 
     def _failed(self, tool: Tool, call: Call, job: Job, error: Exception, seconds: float) -> Result:
-        """A tool's exception as a result. A bug in the tool's own code is not retried; its words are redacted, because models repeat them."""
+        """A tool's exception as a result. A bug in the tool's own code is not retried; its words are redacted."""
         words = words_of(error)
         named = f"{type(error).__name__}: {words}" if words else type(error).__name__
         said = well_formed(redact_text(named))[:_ERROR_CHARS]

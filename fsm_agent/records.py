@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from langchain_core.messages import AnyMessage
 from pydantic import BaseModel, ConfigDict, Field
@@ -62,7 +61,8 @@ class RunResult(BaseModel):
 
     `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
     for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
-    `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn as valid LangChain messages. `pending` is what a person is asked, for `suspended`. Times are seconds.
+    `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn
+    as valid LangChain messages. `pending` is what a person is asked, for `suspended`. Times are seconds.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)

@@ -50,4 +50,8 @@ def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str
         recent.append((call.signature, result.digest))
         if result.ok:
             learned.add((result.tool, result.digest))
-    return {"seen": seen, "recent": tuple(recent[-max(_PERIODS) * max(ctx.limits.repeat_threshold, 2) :]), "learned": frozenset(learned)}
+    return {
+        "seen": seen,
+        "recent": tuple(recent[-max(_PERIODS) * max(ctx.limits.repeat_threshold, 2) :]),
+        "learned": frozenset(learned),
+    }

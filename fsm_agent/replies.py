@@ -111,7 +111,7 @@ class ChunkReader:
         return text
 
     def _add_call(self, part: Mapping[str, Any]) -> None:
-        """Pieces of one call share an index. Servers without indexes, or with one index for all calls, start a call with its name and id."""
+        """Pieces of one call share an index. Servers without, or with the same for all calls, start one with its name and id."""
         call_id, name, args = part.get("id") or "", part.get("name") or "", part.get("args") or ""
         slot = self._slot(part.get("index"), call_id, name)
         slot[0] = slot[0] or call_id

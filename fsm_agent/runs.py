@@ -74,7 +74,7 @@ class Run:
         for observer in self.observers:
             try:
                 observer(record)
-            except Exception:  # an observer that fails must not change the run
+            except Exception:  # noqa: BLE001 - an observer that fails must not change the run
                 continue
         return record
 
@@ -122,7 +122,8 @@ class Run:
         else:
             status, reason, answer = Status.SUSPENDED, None, None
             waiting = ", ".join(call.tool for call in self.asking.calls) if self.asking is not None else ""
-            detail = f"waits for a person to decide about {waiting}: agent.resume({ctx.run_id!r}, decision=Approve() | Edit(args) | Deny(reason))"
+            ways = f"agent.resume({ctx.run_id!r}, decision=Approve() | Edit(args) | Deny(reason))"
+            detail = f"waits for a person to decide about {waiting}: {ways}"
         blocks = [one for one in self.closed_history() if one.turn == ctx.turn] if self.state in TERMINAL else []
         return RunResult.model_construct(
             run_id=ctx.run_id,
@@ -165,7 +166,7 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
                 record = run.stop(outcome)
             else:
                 record = run.advance(behaviour.resolve(run.ctx, outcome))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bug in a state, guard or dialect ends the run, typed
             record = run.stop(
                 Broke(error=type(error).__name__, message=redact_text(str(error))[:_ERROR_CHARS], at=run.job.now())
             )

@@ -16,7 +16,8 @@ def read_usage(reported: object, *, prompt_estimate: int, reply_estimate: int) -
 
     `reported` is a LangChain `usage_metadata` mapping, or anything else a server sent. Field by field: numbers and numeric text count,
     booleans, negatives and nonsense do not; a missing part is estimated, a missing total is the sum of the parts. Cached prompt tokens are
-    part of the input (the LangChain convention) unless there are more of them than input, which only a provider that counts them apart sends.
+    part of the input (the LangChain convention) unless there are more of them than input, which only a provider that
+    counts them apart sends.
     """
     usage = reported if isinstance(reported, Mapping) else {}
     given_input, given_output, given_total = (

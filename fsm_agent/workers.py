@@ -44,7 +44,7 @@ def _serve(inbox: SimpleQueue[Callable[[], None]]) -> None:
 
 def _after_fork() -> None:
     """A forked child has none of these threads, and must not wait for a lock that one of them held."""
-    global _lock
+    global _lock  # noqa: PLW0603 - the lock of the parent is of no use in the child
     _lock = threading.Lock()
     _idle.clear()
 

@@ -75,7 +75,7 @@ def _warned(ctx: Context, executed: list[tuple[Call, Result]]) -> Context:
 
 
 def _failures(ctx: Context) -> dict[str, Any]:
-    """One success ends a row of failures; a batch counts as one failure when none of its calls succeeded. Refusals by people do not count."""
+    """One success ends a row of failures; a batch is one failure when none of its calls succeeded. Refusals by people do not count."""
     refused = [not_executed(call, "") for call in ctx.calls if call.refusal and not _stands_in(ctx, call)]
     newest = [*ctx.fresh, *refused]
     bad = [result for result in newest if not result.ok and result.error not in _NOT_FAILURES]

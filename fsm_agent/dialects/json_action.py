@@ -34,6 +34,8 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = ["FINISH", "THINK", "JsonAction"]
 
+_LEDGER_LINES: Final = 8
+_LEDGER_CHARS: Final = 300
 FINISH: Final = "FINISH"
 THINK: Final = "THINK"
 
@@ -53,7 +55,7 @@ class JsonAction:
     def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
         """System text, the protocol with the tools, then the blocks."""
         text = f"{prompt.system}\n\n{_protocol(prompt, think=self.think)}".strip()
-        return merge_neighbours((*one_system(text), *flatten(prompt.blocks)))
+        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *_ledger(prompt)))
 
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """A schema that admits exactly the tools with their own arguments, and FINISH; when an answer is forced, only FINISH."""
@@ -119,7 +121,7 @@ def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Read
         cut = parsed.kind == "truncated" or truncated
         return Unreadable("truncated" if cut else "malformed", parsed.detail, parsed.repairs)
     form = _form(parsed.value, known)
-    assert form is not None, "only such objects are accepted"  # noqa: S101 - what `accept` has just said
+    assert form is not None, "only such objects are accepted"
     if form[0] == FINISH and Repair.FIRST_OF_SEVERAL in parsed.repairs:
         call = parse_object(text, accept=lambda value: _form_of_call(value, known), truncated=truncated)
         if not isinstance(call, Malformed) and (found := _form(call.value, known)) is not None:
@@ -184,32 +186,53 @@ def _one_text(name: str) -> dict[str, Any]:
 
 def _protocol(prompt: Prompt, *, think: bool) -> str:
     texts = prompt.texts
-    finish = texts.json_finish.format(finish=FINISH)
     if prompt.purpose == "answer":
-        return f"{texts.json_only}\n{finish}"
-    tools = "\n".join(_described(tool) for tool in prompt.tools)
-    lines = [
-        texts.json_only,
-        texts.json_call,
-        finish,
-        *([texts.json_think.format(think=THINK)] if think else []),
-        texts.json_tools,
-        tools,
-    ]
-    return "\n".join(lines)
+        return texts.json_answer.format(finish=FINISH)
+    tools = [_described(tool) for tool in prompt.tools]
+    thinking = [texts.json_think.format(think=THINK)] if think else []
+    return "\n".join([texts.json_rules, *tools, *thinking, texts.json_finish.format(finish=FINISH)])
 
 
 def _described(tool: Tool) -> str:
-    schema = _without_examples(tool.parameters())
-    fields = json.dumps(schema.get("properties", {}), ensure_ascii=False)
-    required = ", ".join(schema.get("required", ()))
-    return (
-        f"- {tool.name}: {tool.full_description} action_input: {fields}{f' required: {required}' if required else ''}"
+    """A tool as a line: its name, its arguments with their types, what it is for, and what each argument means where that is said."""
+    schema = tool.parameters()
+    fields = schema.get("properties", {})
+    required = frozenset(schema.get("required", ()))
+    arguments = ", ".join(f"{name}{'' if name in required else '?'}: {_kind(field)}" for name, field in fields.items())
+    meanings = "".join(
+        f"\n  {name}: {field['description']}" for name, field in fields.items() if field.get("description")
     )
+    return f"- {tool.name}({arguments}): {tool.full_description}{meanings}"
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in field["enum"])
+    if isinstance(field.get("type"), str):
+        return str(field["type"])
+    return json.dumps(_without_examples({key: value for key, value in field.items() if key != "description"}))
+
+
+def _ledger(prompt: Prompt) -> tuple[AnyMessage, ...]:
+    """What is known so far, after the history: small models lose the thread of earlier results, and repeat their calls."""
+    if not prompt.done or prompt.purpose == "answer":
+        return ()
+    lines = [f"- {_call_text(one.call)} = {one.result.text[:_LEDGER_CHARS]}" for one in prompt.done[-_LEDGER_LINES:]]
+    text = prompt.texts.ledger.format(known="\n".join(lines), task=prompt.task, finish=FINISH)
+    return (HumanMessage(text),)
+
+
+def _call_text(call: Call) -> str:
+    arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
+    return f"{call.tool}({arguments})"
 
 
 def _without_examples(schema: Any) -> Any:
     """The schema without example values, which small models copy into their calls."""
     if isinstance(schema, Mapping):
-        return {key: _without_examples(value) for key, value in schema.items() if key != "examples" or isinstance(value, Mapping)}
+        return {
+            key: _without_examples(value)
+            for key, value in schema.items()
+            if key != "examples" or isinstance(value, Mapping)
+        }
     return [_without_examples(value) for value in schema] if isinstance(schema, list) else schema

@@ -33,7 +33,8 @@ class Full:
 class Window:
     """The conversation's first task, the current task, and the newest `rounds` rounds with the notes among them.
 
-    A round is one assistant message with the results of all its calls, or a finished answer of an earlier turn. Raises `DefinitionError` for `rounds` < 1.
+    A round is one assistant message with the results of all its calls, or a finished answer of an earlier turn.
+    Raises `DefinitionError` for `rounds` < 1.
     """
 
     rounds: int = 5

@@ -1,0 +1,155 @@
+"""How many of the forty small tasks a local model answers right: through the engine as it is set up by default, and in a plain loop.
+
+    python -m tests.benchmarks.local [local:0.5b local:1.5b] [--plain] [--kind two-step] [--verbose]
+
+Needs the extra `local`; fetches the weights on first use. Greedy decoding, so a run can be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, ToolMessage
+
+from fsm_agent import Agent, Registry, RunResult
+from fsm_agent.language import EN
+from fsm_agent.observe import silent_logger
+from tests.benchmarks.local_tasks import KINDS, TASKS, Task
+
+MODELS = ("local:0.5b", "local:1.5b")
+PLAIN_STEPS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one task came to."""
+
+    task: Task
+    answer: str
+    ended: str
+    calls: tuple[str, ...]
+    model_calls: int
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """True when the checker of the task says so."""
+        return self.task.right(self.answer)
+
+    @property
+    def repeated(self) -> int:
+        """Calls beyond the second of the same call."""
+        return sum(count - 2 for count in Counter(self.calls).values() if count > 2)
+
+
+def with_engine(model: Any, task: Task) -> Outcome:
+    """The task through an agent with nothing set but its model and tools."""
+    result: RunResult = Agent(model, task.tools, logger=silent_logger()).invoke(task.text)
+    calls = tuple(
+        f"{call.tool}({dict(call.arguments)})={one.text}"
+        for call, one in zip(result.calls, result.results, strict=True)
+    )
+    ended = f"{result.status} {result.reason}"
+    return Outcome(
+        task=task,
+        answer=result.answer or "",
+        ended=ended,
+        calls=calls,
+        model_calls=result.model_calls,
+        seconds=result.elapsed,
+    )
+
+
+def with_plain_loop(model: Any, task: Task) -> Outcome:
+    """The task through the loop that a tutorial would write: bound tools, no checks, a cap on the steps."""
+    begun = time.monotonic()
+    registry = Registry(task.tools)
+    schemas = [
+        {
+            "type": "function",
+            "function": {"name": one.name, "description": one.description, "parameters": one.parameters()},
+        }
+        for one in registry
+    ]
+    bound = model.bind_tools(schemas)
+    messages: list[AnyMessage] = [SystemMessage(EN.system), HumanMessage(task.text)]
+    calls: list[str] = []
+    for step in range(PLAIN_STEPS):
+        reply = bound.invoke(messages)
+        messages.append(reply)
+        if not reply.tool_calls:
+            return Outcome(
+                task=task, answer=str(reply.content), ended="answered", calls=tuple(calls), model_calls=step + 1,
+                seconds=time.monotonic() - begun,
+            )  # fmt: skip
+        for call in reply.tool_calls:
+            tool = registry.get(call["name"])
+            calls.append(f"{call['name']}({call['args']})")
+            try:
+                text = str(tool.func(**call["args"])) if tool is not None and tool.func is not None else "no such tool"
+            except Exception as error:
+                text = str(error)
+            messages.append(ToolMessage(text, tool_call_id=call["id"] or ""))
+    return Outcome(
+        task=task,
+        answer="",
+        ended="step cap",
+        calls=tuple(calls),
+        model_calls=PLAIN_STEPS,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def table(name: str, outcomes: Sequence[Outcome]) -> str:
+    """One row of Markdown: right answers by kind, model calls, repeats beyond the threshold, and how the runs ended."""
+    kinds = " | ".join(
+        f"{sum(one.right for one in outcomes if one.task.kind == kind)}/{sum(one.task.kind == kind for one in outcomes)}"
+        for kind in KINDS
+    )
+    right, calls = sum(one.right for one in outcomes), sum(one.model_calls for one in outcomes)
+    seconds = sum(one.seconds for one in outcomes) / max(calls, 1)
+    repeats = sum(one.repeated for one in outcomes)
+    ended = ", ".join(f"{count} {how}" for how, count in Counter(one.ended for one in outcomes).most_common())
+    return f"| {name} | **{right}/{len(outcomes)}** | {kinds} | {calls} | {seconds:.1f} | {repeats} | {ended} |"
+
+
+def main() -> None:
+    """Run the tasks and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("--plain", action="store_true", help="also run the plain loop")
+    parser.add_argument("--kind", choices=KINDS, help="only tasks of this kind")
+    parser.add_argument("--verbose", action="store_true", help="print every task")
+    options = parser.parse_args()
+    tasks = [task for task in TASKS if options.kind in (None, task.kind)]
+    rows = [
+        f"| set-up | right | {' | '.join(KINDS)} | model calls | s a call | repeats | ended |",
+        "|" + "---|" * (len(KINDS) + 6),
+    ]
+    for model in options.models:
+        agent_model = Agent(model, [], logger=silent_logger()).model
+        contenders = [("engine", with_engine, model)] + (
+            [("plain loop", with_plain_loop, agent_model)] if options.plain else []
+        )
+        for name, contender, given in contenders:
+            outcomes = []
+            for task in tasks:
+                outcomes.append(contender(given, task))
+                last = outcomes[-1]
+                if options.verbose or not last.right:
+                    mark = "ok " if last.right else "BAD"
+                    print(
+                        f"{mark} {task.text}\n      {last.answer!r} ({last.ended}) {'; '.join(last.calls)}", flush=True
+                    )
+            rows.append(table(f"{model}, {name}", outcomes))
+            print(rows[-1], flush=True)
+    print("\n" + "\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
