@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -18,6 +19,7 @@ from fsm_agent.effects import (
     Decision,
     Deny,
     Effect,
+    Expired,
     Outcome,
     Wait,
     Waited,
@@ -77,7 +79,7 @@ class Performer:
         except CancelRequested as request:
             yield Cancelled(str(request), job.now())
 
-    def _ask(self, effect: AskHuman, job: Job) -> Answered | None:
+    def _ask(self, effect: AskHuman, job: Job) -> Answered | Expired | None:
         if self._approve is None:
             return None
         begun = job.clock.monotonic()
@@ -92,17 +94,24 @@ class Performer:
             # Whoever was asked may have cancelled the run instead of answering.
             job.check()
             decisions[call.id] = _decision(said)
-        return Answered(decisions=decisions, waited=job.clock.monotonic() - begun, at=job.now())
+        return _in_time(effect, job, begun, decisions)
 
-    async def _aask(self, effect: AskHuman, job: Job) -> Answered | None:
+    async def _aask(self, effect: AskHuman, job: Job) -> Answered | Expired | None:
         if self._approve is None:
             return None
         begun = job.clock.monotonic()
         decisions: dict[str, Decision] = {}
-        for call in effect.calls:
-            decisions[call.id] = await self._asay(self._approve, call)
-            job.check()
-        return Answered(decisions=decisions, waited=job.clock.monotonic() - begun, at=job.now())
+        scope = asyncio.timeout(effect.expires_in)
+        try:
+            async with scope:
+                for call in effect.calls:
+                    decisions[call.id] = await self._asay(self._approve, call)
+                    job.check()
+        except TimeoutError:
+            if scope.expired():
+                return Expired(job.clock.monotonic() - begun, job.now())
+            raise
+        return _in_time(effect, job, begun, decisions)
 
     async def _asay(self, approve: Approver, call: Call) -> Decision:
         """A person may take long: a plain function is asked on a thread, so that the event loop stays free."""
@@ -110,6 +119,14 @@ class Performer:
             await approve(call) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(call))
         )
         return _decision(await said if inspect.isawaitable(said) else said)
+
+
+def _in_time(effect: AskHuman, job: Job, begun: float, decisions: Mapping[str, Decision]) -> Answered | Expired:
+    """What was decided, unless it was decided too late: then nothing was."""
+    waited, now = job.clock.monotonic() - begun, job.now()
+    if effect.expires_in is not None and waited > effect.expires_in:
+        return Expired(waited, now)
+    return Answered(decisions=decisions, waited=waited, at=now)
 
 
 async def _next(stream: AsyncIterator[Any]) -> Any:

@@ -43,11 +43,15 @@ def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str
     Something is learned when a tool gave a result that it had not given before.
     """
     seen, recent, learned = dict(ctx.seen), list(ctx.recent), set(ctx.learned)
+    retried = ctx.attempt > 1
     for call, result in pairs:
         known = seen.get(call.signature)
         same = known is not None and known.digest == result.digest
-        seen[call.signature] = Seen(result.digest, known.count + 1 if known is not None and same else 1)
-        recent.append((call.signature, result.digest))
+        count = known.count if known is not None and same else 0
+        # The engine's own retry is no repeat of the model's: it takes the place of the attempt before.
+        seen[call.signature] = Seen(result.digest, max(count, 1) if retried else count + 1)
+        if not retried:
+            recent.append((call.signature, result.digest))
         if result.ok:
             learned.add((result.tool, result.digest))
     return {

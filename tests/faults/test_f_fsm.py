@@ -369,7 +369,7 @@ def test_f10_a_thousand_finished_runs_are_collected() -> None:
     gc.collect()
     assert [ref for ref in refs if ref() is not None] == []
     assert (alive(Run), alive(Context), alive(Job)) == before
-    assert (agent._active, agent._suspended) == ({}, {})
+    assert (agent._runner._active, agent._runner._suspended) == ({}, {})
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -393,7 +393,7 @@ def test_f10_runs_that_went_wrong_are_collected_too(way: str) -> None:
         next(iter(agent.stream("go")))
     gc.collect()
     assert (alive(Run), alive(Context), alive(Job)) == before
-    assert (agent._active, agent._suspended) == ({}, {})
+    assert (agent._runner._active, agent._runner._suspended) == ({}, {})
 
 
 def test_f10_an_agent_is_collected_with_its_last_reference() -> None:
