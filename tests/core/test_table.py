@@ -74,10 +74,10 @@ TWO_FAIL = (ADD, fails("one"), asks(raw("add", a=1, b=3)), fails("two"))
 # A reply that spends most of a budget of 1,000 tokens, so that no further prompt fits.
 SPENT = asks(raw("add", a=1, b=2), tokens=899)
 # What DECIDE asks on an ordinary step, as far as each of its rows.
-FAILED = "answer_failed- circuit_open-"
+LATE = "answer_failed- deadline_passed-"
+FAILED = f"{LATE} circuit_open-"
 BUDGET = f"{FAILED} model_unusable- token_budget_spent-"
-DEADLINE = f"{BUDGET} deadline_passed-"
-RETRY = f"{DEADLINE} retry_available-"
+RETRY = f"{BUDGET} retry_available-"
 NUDGES = f"{RETRY} nudges_spent-"
 DEGRADES = f"{NUDGES} failures_reached-"
 PROGRESS = f"{DEGRADES} no_progress-"
@@ -127,10 +127,10 @@ CASES: Mapping[str, Case] = {
     "DECIDE --decided [circuit_open, model_failing]--> ABORT": Case(
         script=[down(), waits, down(), waits, down()],
         limits={"max_retries": 5},
-        asked="answer_failed- circuit_open+ model_failing+",
+        asked=f"{LATE} circuit_open+ model_failing+",
     ),
     "DECIDE --decided [circuit_open]--> ABORT": Case(
-        script=[*TWO_FAIL, ADD, fails("three")], asked="answer_failed- circuit_open+ model_failing-"
+        script=[*TWO_FAIL, ADD, fails("three")], asked=f"{LATE} circuit_open+ model_failing-"
     ),
     "DECIDE --decided [model_unusable]--> ABORT": Case(
         script=[down(retryable=False)], asked=f"{FAILED} model_unusable+"
@@ -147,10 +147,10 @@ CASES: Mapping[str, Case] = {
         asked=f"{FAILED} model_unusable- token_budget_spent+ can_answer_now-",
     ),
     "DECIDE --decided [deadline_passed]--> ABORT": Case(
-        script=[ADD, gives("3", at=5.0)], limits={"deadline": 5.0}, asked=f"{BUDGET} deadline_passed+"
+        script=[ADD, gives("3", at=5.0)], limits={"deadline": 5.0}, asked="answer_failed- deadline_passed+"
     ),
     "DECIDE --decided [retry_available]--> RETRY": Case(
-        script=[down()], asked=f"{FAILED} model_unusable- token_budget_spent- deadline_passed- retry_available+"
+        script=[down()], asked=f"{BUDGET} retry_available+"
     ),
     "DECIDE --decided [nudges_spent]--> ABORT": Case(script=[says("")] * 3, asked=f"{RETRY} nudges_spent+"),
     "DECIDE --decided [failures_reached, can_degrade]--> DEGRADE": Case(

@@ -237,7 +237,7 @@ def test_f06_each_state_is_entered_and_folded_once_for_each_transition() -> None
         agent = make(model, [noted])
         opened = agent._open("task", {}, streaming=False)
         opened.machine = counted(counts)
-        result = list(agent._run(opened, _trace(), None))[-1]
+        result = list(agent._runner.run(opened, _trace(), None))[-1]
     assert isinstance(result, RunResult)
     sources = [record.source for record in result.transitions]
     for state in State:
