@@ -89,6 +89,37 @@ def test_m03_the_real_client_and_a_cut_call(way: str, label: str | None) -> None
     assert "cut off" in s.requests[1].text
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("label", ["length", "max_tokens", "content_filter"])
+def test_m03_a_cut_text_is_not_the_answer(way: str, label: str) -> None:
+    """A text that was cut is no answer: the model is told, and the whole answer counts."""
+    with ScriptedModel([reply("The result is 12", finish_reason=label), "The result is 1234."]) as model:
+        result = run(make(model), "how much?", way)
+    assert (result.status, result.answer, result.model_calls) == (Status.COMPLETED, "The result is 1234.", 2)
+    assert "cut off" in model.requests[1].text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m03_a_text_that_is_always_cut_ends_the_run(way: str) -> None:
+    """A model that never gets to its end within the cap is not asked for ever, and half an answer is not an answer."""
+    with ScriptedModel([forever(reply("The result is 12", finish_reason="length"))]) as model:
+        result = run(make(model), "how much?", way)
+    assert (result.status, result.reason, result.answer) == (Status.FAILED, StopReason.CONSECUTIVE_FAILURES, None)
+    assert model.count == 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("text", ["", "   "])
+def test_m03_no_arguments_in_a_cut_reply_are_not_no_arguments(text: str, way: str) -> None:
+    """Cut right behind the name, a call has no arguments yet: its defaults are not what the model wanted."""
+    ledger = Ledger()
+    cut = reply("", Call("purge", text), finish_reason="length")
+    with ScriptedModel([cut, "done"]) as model:
+        result = run(make(model, [purge_of(ledger)]), "clean up", way)
+    assert (len(ledger), result.tool_calls, result.answer) == (0, 0, "done")
+    assert "cut off" in answers_in(model.requests[1])[0].text
+
+
 @pytest.mark.parametrize("text", ['{"scope": "tmp", "n', '{"scope": "tmp"', '{"scope"', "{", '{"scope": ["a", "b"'])
 def test_m03_no_prefix_of_a_call_is_a_call(text: str) -> None:
     """Wherever the arguments were cut, what a lenient parser would complete is not executed."""

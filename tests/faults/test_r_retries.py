@@ -80,6 +80,18 @@ def test_r02_every_form_of_the_hint(name: str, first: Any, low: float, high: flo
     assert low <= clock.slept[0] <= high, name
 
 
+def test_r02_a_wait_of_zero_has_a_floor_with_jitter() -> None:
+    """Told to come back at once, runs still wait a little, and not all the same."""
+    waits = set()
+    for run_id in ("a", "b", "c"):
+        clock = FakeClock()
+        with server([fault.rate_limited(0), "ok"]) as s:
+            run(make(client(s), clock=clock), "hi", config={"configurable": {"run_id": run_id}})
+        waits.add(clock.slept[0])
+    assert len(waits) == 3
+    assert all(0.1 <= wait <= 0.11 for wait in waits)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("hint", [86400, "86400", EPOCH + timedelta(days=1), 31])
 def test_r02_a_wait_beyond_the_cap_fails_fast(hint: Any, way: str) -> None:
