@@ -43,6 +43,8 @@ class Texts:
     json_think: str
     json_answer: str
     ledger: str
+    react_rules: str
+    react_answer: str
     summary: str
 
 
@@ -86,6 +88,11 @@ EN: Final = Texts(
     json_answer='Reply with one JSON object: {{"action": "{finish}", "action_input": {{"answer": <the complete answer>}}}}.',
     ledger="Known so far:\n{known}\nTask: {task}\nDoes this answer the whole task? If yes, {finish}. "
     "If not, call the next tool, with values from these results.",
+    react_rules="Never compute or guess yourself: every value comes from the task or from the result of a tool.\n"
+    "Reply in exactly one of these two forms, then stop.\n"
+    "Thought: <what is needed next>\nAction: <name of one tool>\nAction Input: <its arguments as one JSON object>\n"
+    "or, when the task is done:\nThought: <why it is done>\nFinal Answer: <the complete answer>\nTools:",
+    react_answer="Reply with one line: Final Answer: <the complete answer>",
     summary="Summary of the earlier steps:\n{text}",
 )
 
@@ -127,6 +134,10 @@ ZH: Final = Texts(
     json_think="- {think}(thought: string)：只思考，不行动。",
     json_answer='只回复一个 JSON 对象：{{"action": "{finish}", "action_input": {{"answer": <完整的答案>}}}}。',
     ledger="目前已知：\n{known}\n任务：{task}\n这些结果是否已经回答了整个任务？如果是，用 {finish}；如果不是，用这些结果中的值调用下一个工具。",
+    react_rules="不要自己计算或猜测：每个值都来自任务或工具的结果。\n只用下面两种格式之一回复，然后停止。标签保持英文。\n"
+    "Thought: <下一步需要什么>\nAction: <一个工具的名称>\nAction Input: <参数，一个 JSON 对象>\n"
+    "任务完成时：\nThought: <为什么已经完成>\nFinal Answer: <完整的答案>\n工具：",
+    react_answer="只回复一行：Final Answer: <完整的答案>",
     summary="前面步骤的摘要：\n{text}",
 )
 

@@ -1,4 +1,7 @@
-"""Dialects: how a model is asked and read. `native` is the provider's tool calling, `json_action` one JSON object a reply."""
+"""Dialects: how a model is asked and read.
+
+`native` is the provider's tool calling, `json_action` one JSON object a reply, `react` labelled lines of text.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from typing import Final
 from fsm_agent.dialects.base import Dialect
 from fsm_agent.dialects.json_action import JsonAction
 from fsm_agent.dialects.native import Native
+from fsm_agent.dialects.react import React
 from fsm_agent.errors import DefinitionError
 
-__all__ = ["DIALECTS", "Dialect", "JsonAction", "Native", "dialect_for"]
+__all__ = ["DIALECTS", "Dialect", "JsonAction", "Native", "React", "dialect_for"]
 
-DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = MappingProxyType({"native": Native, "json_action": JsonAction})
+DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = MappingProxyType(
+    {"native": Native, "json_action": JsonAction, "react": React}
+)
 
 
 def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:

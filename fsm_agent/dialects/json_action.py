@@ -27,15 +27,13 @@ from fsm_agent.dialects.base import (
 )
 from fsm_agent.dialects.native import requested
 from fsm_agent.dialects.repair import Malformed, Repair, parse_object, split_thinking
+from fsm_agent.dialects.textual import describe, known_so_far, observations, rejected, without_examples
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
-from fsm_agent.tools.spec import Tool
 
 __all__ = ["FINISH", "THINK", "JsonAction"]
 
-_LEDGER_LINES: Final = 8
-_LEDGER_CHARS: Final = 300
 FINISH: Final = "FINISH"
 THINK: Final = "THINK"
 
@@ -55,13 +53,13 @@ class JsonAction:
     def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
         """System text, the protocol with the tools, then the blocks."""
         text = f"{prompt.system}\n\n{_protocol(prompt, think=self.think)}".strip()
-        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *_ledger(prompt)))
+        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *known_so_far(prompt, FINISH)))
 
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """A schema that admits exactly the tools with their own arguments, and FINISH; when an answer is forced, only FINISH."""
         if not self.constrain:
             return None
-        variants = [_variant(tool.name, _without_examples(tool.parameters())) for tool in prompt.tools]
+        variants = [_variant(tool.name, without_examples(tool.parameters())) for tool in prompt.tools]
         if self.think and prompt.purpose == "plan":
             variants.append(_variant(THINK, _one_text("thought")))
         variants.append(_variant(FINISH, _one_text("answer")))
@@ -90,15 +88,11 @@ class JsonAction:
     ) -> tuple[AnyMessage, ...]:
         """The action as clean JSON, and what came of it as the user's message."""
         said = "\n".join(_written(call.name, dict(call.arguments)) for call in calls)
-        told = "\n".join(
-            texts.observation.format(tool=result.tool, text=result.text or "(empty)") for result in results
-        )
-        return (AIMessage(said), HumanMessage(told))
+        return (AIMessage(said), observations(results, texts))
 
     def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
         """What the model said, when it said anything, and the note."""
-        _, text = split_thinking(reply.text)
-        return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
+        return rejected(reply, note)
 
     def keep_note(self, note: str) -> tuple[AnyMessage, ...]:
         """The note as a user message."""
@@ -188,51 +182,6 @@ def _protocol(prompt: Prompt, *, think: bool) -> str:
     texts = prompt.texts
     if prompt.purpose == "answer":
         return texts.json_answer.format(finish=FINISH)
-    tools = [_described(tool) for tool in prompt.tools]
+    tools = [describe(tool) for tool in prompt.tools]
     thinking = [texts.json_think.format(think=THINK)] if think else []
     return "\n".join([texts.json_rules, *tools, *thinking, texts.json_finish.format(finish=FINISH)])
-
-
-def _described(tool: Tool) -> str:
-    """A tool as a line: its name, its arguments with their types, what it is for, and what each argument means where that is said."""
-    schema = tool.parameters()
-    fields = schema.get("properties", {})
-    required = frozenset(schema.get("required", ()))
-    arguments = ", ".join(f"{name}{'' if name in required else '?'}: {_kind(field)}" for name, field in fields.items())
-    meanings = "".join(
-        f"\n  {name}: {field['description']}" for name, field in fields.items() if field.get("description")
-    )
-    return f"- {tool.name}({arguments}): {tool.full_description}{meanings}"
-
-
-def _kind(field: Mapping[str, Any]) -> str:
-    if "enum" in field:
-        return " | ".join(json.dumps(value, ensure_ascii=False) for value in field["enum"])
-    if isinstance(field.get("type"), str):
-        return str(field["type"])
-    return json.dumps(_without_examples({key: value for key, value in field.items() if key != "description"}))
-
-
-def _ledger(prompt: Prompt) -> tuple[AnyMessage, ...]:
-    """What is known so far, after the history: small models lose the thread of earlier results, and repeat their calls."""
-    if not prompt.done or prompt.purpose == "answer":
-        return ()
-    lines = [f"- {_call_text(one.call)} = {one.result.text[:_LEDGER_CHARS]}" for one in prompt.done[-_LEDGER_LINES:]]
-    text = prompt.texts.ledger.format(known="\n".join(lines), task=prompt.task, finish=FINISH)
-    return (HumanMessage(text),)
-
-
-def _call_text(call: Call) -> str:
-    arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
-    return f"{call.tool}({arguments})"
-
-
-def _without_examples(schema: Any) -> Any:
-    """The schema without example values, which small models copy into their calls."""
-    if isinstance(schema, Mapping):
-        return {
-            key: _without_examples(value)
-            for key, value in schema.items()
-            if key != "examples" or isinstance(value, Mapping)
-        }
-    return [_without_examples(value) for value in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,111 @@
+"""The `react` dialect: `Thought: / Action: / Action Input: {json}`, and `Final Answer:`, for models trained on that text protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from fsm_agent.dialects.base import (
+    Answer,
+    Calls,
+    Empty,
+    Prompt,
+    Purpose,
+    Reading,
+    Requested,
+    Thought,
+    Unreadable,
+    merge_neighbours,
+    one_system,
+)
+from fsm_agent.dialects.native import requested
+from fsm_agent.dialects.react_text import ReactReply, parse_react
+from fsm_agent.dialects.repair import Malformed, split_thinking
+from fsm_agent.dialects.textual import describe, known_so_far, observations, rejected
+from fsm_agent.effects import Call, Replied, Result
+from fsm_agent.history import flatten
+from fsm_agent.language import Texts
+
+__all__ = ["React"]
+
+_ANSWER_LABEL = "Final Answer:"
+
+
+@dataclass(frozen=True, slots=True)
+class React:
+    """One thought and one action a reply, in labelled lines; the labels stay English in every language."""
+
+    name: str = "react"
+    native_tools: bool = False
+
+    def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """System text, the protocol with the tools, then the blocks, and what is known so far."""
+        texts = prompt.texts
+        tools = [describe(tool) for tool in prompt.tools]
+        protocol = texts.react_answer if prompt.purpose == "answer" else "\n".join([texts.react_rules, *tools])
+        text = f"{prompt.system}\n\n{protocol}".strip()
+        known = known_so_far(prompt, _ANSWER_LABEL)
+        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *known))
+
+    def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
+        """None: the protocol is text."""
+        return None
+
+    def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
+        """The first action; else the final answer; a thought alone costs a step. Plain text without any label is an answer."""
+        if reply.unreadable:
+            return Unreadable("malformed", reply.unreadable)
+        if reply.calls:
+            calls = [requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated) for raw in reply.calls]
+            return Calls(tuple(one for several in calls for one in several))
+        _, text = split_thinking(reply.text)
+        if not text.strip():
+            return Unreadable("truncated", "") if reply.truncated else Empty()
+        return _reading(parse_react(reply.text, truncated=reply.truncated), text, truncated=reply.truncated)
+
+    def keep_round(
+        self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts
+    ) -> tuple[AnyMessage, ...]:
+        """The thought and the action in clean form, and what came of it as the user's message."""
+        thought = parse_react(reply.text).thought
+        said = [f"Thought: {thought}"] if thought else []
+        for call in calls:
+            written = json.dumps(dict(call.arguments), ensure_ascii=False, default=str)
+            said += [f"Action: {call.name}", f"Action Input: {written}"]
+        return (AIMessage("\n".join(said)), observations(results, texts))
+
+    def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
+        """What the model said, when it said anything, and the note."""
+        return rejected(reply, note)
+
+    def keep_note(self, note: str) -> tuple[AnyMessage, ...]:
+        """The note as a user message."""
+        return (HumanMessage(note),)
+
+    def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
+        """The answer under its label, so that the next turn sees the protocol kept."""
+        return (AIMessage(f"{_ANSWER_LABEL} {text}"),)
+
+
+def _reading(said: ReactReply, text: str, *, truncated: bool) -> Reading:
+    if said.action is not None:
+        if isinstance(said.arguments, Malformed):
+            return Calls((Requested("", said.action, said.arguments, said.repairs),), said.thought, said.repairs)
+        given = {} if said.arguments is None else said.arguments.value
+        calls = requested("", said.action, given, truncated=truncated)
+        repairs = () if said.arguments is None else said.arguments.repairs
+        return Calls(
+            tuple(Requested(one.id, one.name, one.arguments, repairs) for one in calls), said.thought, said.repairs
+        )
+    if truncated:
+        return Unreadable("truncated", "the reply was cut")
+    if isinstance(said.arguments, Malformed):
+        return Unreadable("malformed", said.arguments.detail, said.repairs)
+    if said.answer is not None and said.answer.strip():
+        return Answer(said.answer.strip(), said.repairs)
+    labelled = "thought" in text.casefold().split(":", 1)[0]
+    return Thought(said.thought) if labelled else Answer(text.strip(), (*said.repairs, "no_label"))

@@ -1,0 +1,77 @@
+"""What the text dialects share: tools described in words, what is known so far, and rounds kept as plain exchanges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from fsm_agent.dialects.base import Prompt
+from fsm_agent.dialects.repair import split_thinking
+from fsm_agent.effects import Call, Replied, Result
+from fsm_agent.language import Texts
+from fsm_agent.tools.spec import Tool
+
+__all__ = ["describe", "known_so_far", "observations", "rejected", "without_examples"]
+
+_KNOWN_LINES: Final = 8
+_KNOWN_CHARS: Final = 300
+
+
+def describe(tool: Tool) -> str:
+    """A tool as a line: name, arguments with their types, what it is for; then what each argument means, where that is said."""
+    schema = tool.parameters()
+    fields = schema.get("properties", {})
+    required = frozenset(schema.get("required", ()))
+    arguments = ", ".join(f"{name}{'' if name in required else '?'}: {_kind(field)}" for name, field in fields.items())
+    meanings = "".join(
+        f"\n  {name}: {field['description']}" for name, field in fields.items() if field.get("description")
+    )
+    return f"- {tool.name}({arguments}): {tool.full_description}{meanings}"
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in field["enum"])
+    if isinstance(field.get("type"), str):
+        return str(field["type"])
+    return json.dumps(without_examples({key: value for key, value in field.items() if key != "description"}))
+
+
+def without_examples(schema: Any) -> Any:
+    """The schema without example values, which small models copy into their calls."""
+    if isinstance(schema, Mapping):
+        # A property may itself be called "examples"; only a list of values is left out.
+        return {
+            key: without_examples(value)
+            for key, value in schema.items()
+            if key != "examples" or isinstance(value, Mapping)
+        }
+    return [without_examples(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def known_so_far(prompt: Prompt, finish: str) -> tuple[AnyMessage, ...]:
+    """What the executed calls gave, after the history: small models lose the thread of earlier results and repeat calls."""
+    if not prompt.done or prompt.purpose == "answer":
+        return ()
+    lines = [f"- {_written(one.call)} = {one.result.text[:_KNOWN_CHARS]}" for one in prompt.done[-_KNOWN_LINES:]]
+    return (HumanMessage(prompt.texts.ledger.format(known="\n".join(lines), task=prompt.task, finish=finish)),)
+
+
+def _written(call: Call) -> str:
+    arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
+    return f"{call.tool}({arguments})"
+
+
+def observations(results: Sequence[Result], texts: Texts) -> HumanMessage:
+    """What came of the calls, as the user's message."""
+    told = [texts.observation.format(tool=one.tool, text=one.text or "(empty)") for one in results]
+    return HumanMessage("\n".join(told))
+
+
+def rejected(reply: Replied, note: str) -> tuple[AnyMessage, ...]:
+    """What the model said, when it said anything, and what it is told."""
+    _, text = split_thinking(reply.text)
+    return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
