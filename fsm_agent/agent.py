@@ -27,6 +27,7 @@ from fsm_agent.observe import Logger, Observer, StructlogObserver
 from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
+from fsm_agent.pilot import Driven, flown, relayed
 from fsm_agent.records import RunResult
 from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import Run
@@ -99,7 +100,7 @@ class Agent(Runnable[AgentInput, RunResult]):
 
     def invoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """Run the task to its end, or until a person is needed, and return what came of it."""
-        return _last(self._start(input, config, streaming=False))
+        return flown(self._start(input, config, streaming=False))
 
     async def ainvoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """`invoke` on the event loop. Cancelling the await stops the run at once; the run ends as cancelled."""
@@ -107,7 +108,7 @@ class Agent(Runnable[AgentInput, RunResult]):
 
     def stream(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
         """Run the task and yield each `Transitioned` as it happens, `Token`s while the model writes, and last the `RunResult`."""
-        yield from self._start(input, config, streaming=True)
+        yield from relayed(self._start(input, config, streaming=True))
 
     async def astream(
         self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any
@@ -123,7 +124,7 @@ class Agent(Runnable[AgentInput, RunResult]):
         Raises `RunError` for a decision that does not fit, and `UnknownRun` when no such run waits here (or somebody else has resumed it).
         """
         run, outcome = self._runner.claim(run_id, decision)
-        return _last(self._runner.run(run, Trace(run.job.config, run.job.traced), outcome))
+        return flown(self._runner.run(run, Trace(run.job.config, run.job.traced), outcome))
 
     async def aresume(self, run_id: str, *, decision: Decision | Mapping[str, Decision]) -> RunResult:
         """`resume` on the event loop."""
@@ -137,7 +138,7 @@ class Agent(Runnable[AgentInput, RunResult]):
         """
         return self._runner.cancel(run_id, why)
 
-    def _start(self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool) -> Iterator[StreamItem]:
+    def _start(self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool) -> Driven:
         full = ensure_config(config)
         run = self._open(given, full, streaming=streaming)
         try:
@@ -190,17 +191,14 @@ class Agent(Runnable[AgentInput, RunResult]):
             call_ids=call_ids(earlier),
         )
         job = Job(
-            run_id=run_id, clock=self._clock, started=self._clock.monotonic(), language=language, streaming=streaming
+            run_id=run_id,
+            clock=self._clock,
+            started=self._clock.monotonic(),
+            language=language,
+            streaming=streaming,
+            observed=len(self._observers) > 1,
         )
         return Run(ctx=ctx, job=job, machine=DEFAULT_MACHINE, observers=self._observers)
-
-
-def _last(items: Iterator[StreamItem]) -> RunResult:
-    result: RunResult | None = None
-    for item in items:
-        result = item if isinstance(item, RunResult) else None
-    assert result is not None, "the last item is the result"
-    return result
 
 
 async def _alast(items: AsyncIterator[StreamItem]) -> RunResult:

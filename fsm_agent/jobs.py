@@ -6,8 +6,9 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
+from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 
@@ -15,7 +16,7 @@ from fsm_agent import workers
 from fsm_agent.clock import Clock
 from fsm_agent.language import Language
 
-__all__ = ["CancelRequested", "Emit", "Job", "TimedOut", "blocking", "in_thread", "on_task"]
+__all__ = ["CANCEL", "HERE", "CancelRequested", "Emit", "Here", "Job", "TimedOut", "Work", "blocking", "in_thread", "on_task", "waiting"]
 
 T = TypeVar("T")
 Emit = Callable[[str], None]
@@ -32,12 +33,24 @@ class TimedOut(Exception):
 _TOKEN: Final = "token"
 _DONE: Final = "done"
 _RAISED: Final = "raised"
-_CANCEL: Final = "cancel"
+CANCEL: Final = "cancel"
+
+
+class Here(Enum):
+    """Asks whoever drives a run to go on with it on the thread of the caller: for code that a user may have tied to it."""
+
+    HERE = "here"
+
+
+HERE: Final = Here.HERE
 
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """The edge of one run. The only shared field is the cancellation, which any thread may ask for at any time."""
+    """The edge of one run. The only shared field is the cancellation, which any thread may ask for at any time.
+
+    `observed`: observers of the user's own are told of each transition, on the thread of the caller.
+    """
 
     run_id: str
     clock: Clock
@@ -46,6 +59,7 @@ class Job:
     config: RunnableConfig = field(default_factory=RunnableConfig)
     traced: bool = False
     streaming: bool = False
+    observed: bool = False
     attempt: int = 1
     cancel_reason: str | None = None
     _inbox: SimpleQueue[tuple[str, Any]] | None = None
@@ -62,7 +76,7 @@ class Job:
         with self._lock:
             self.cancel_reason = why
             if self._inbox is not None:
-                self._inbox.put((_CANCEL, why))
+                self._inbox.put((CANCEL, why))
             task, loop = self._task, self._loop
         if task is not None and loop is not None:
             loop.call_soon_threadsafe(self._cancel_if_current, task)
@@ -106,11 +120,27 @@ class Job:
             self._task = None
 
 
-def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Generator[str, None, T]:
-    """Run `work` on a worker thread and wait; yields the pieces that it emits.
+class Work(NamedTuple):
+    """Something that may take long, for whoever drives the run to do: never on the thread of the caller, and at most `timeout` seconds."""
 
-    The wait ends early on a cancellation (`CancelRequested`), a time-out (`TimedOut`, after `timeout` seconds), or an interrupt of the
-    waiting thread. The work itself cannot be stopped: its thread is given up on, and its result is dropped.
+    job: Job
+    run: Callable[[Emit], Any]
+    timeout: float | None
+
+
+def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Generator[Work, Any, T]:
+    """Have `work` done, and return what it gives or raise what it raises.
+
+    It ends early on a cancellation (`CancelRequested`), a time-out (`TimedOut`, after `timeout` seconds), or an interrupt of the caller.
+    """
+    result: T = yield Work(job, work, timeout)
+    return result
+
+
+def waiting(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Generator[str, None, T]:
+    """Do `work` on a worker thread and wait for it on this one; yields the pieces that it emits. Raises as `blocking` does.
+
+    The work itself cannot be stopped: its thread is given up on, and its result is dropped.
     """
     inbox = job.open_inbox()
     begun = job.clock.monotonic()
@@ -126,7 +156,7 @@ def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Gene
                 yield value
                 job.check()
                 continue
-            if kind is _CANCEL:
+            if kind is CANCEL:
                 raise CancelRequested(value)
             if timeout is not None and job.clock.monotonic() - begun > timeout:
                 raise TimedOut

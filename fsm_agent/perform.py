@@ -25,7 +25,7 @@ from fsm_agent.effects import (
     Waited,
 )
 from fsm_agent.errors import RunError
-from fsm_agent.jobs import CancelRequested, Job, blocking, in_thread, on_task
+from fsm_agent.jobs import HERE, CancelRequested, Here, Job, Work, blocking, in_thread, on_task
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 
@@ -43,7 +43,7 @@ class Performer:
         self._tools = tools
         self._approve = approve
 
-    def perform(self, effect: Effect, job: Job) -> Generator[str, None, Outcome | None]:
+    def perform(self, effect: Effect, job: Job) -> Generator[Work | Here, Any, Outcome | None]:
         """The outcome of `effect`; None when it asks a person and nobody is there to answer, so that the run is suspended."""
         try:
             job.check()
@@ -56,6 +56,7 @@ class Performer:
                     yield from blocking(job, lambda _: job.clock.sleep(seconds), None)
                     return Waited(job.now())
                 case AskHuman():
+                    yield HERE
                     return self._ask(effect, job)
         except CancelRequested as request:
             return Cancelled(str(request), job.now())

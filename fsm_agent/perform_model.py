@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
-from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, blocking
+from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, blocking
 from fsm_agent.models import Prepared, message_of
 from fsm_agent.replies import ChunkReader, failed, read_message
 from fsm_agent.tools.registry import Registry
@@ -41,7 +41,7 @@ class ModelPerformer:
         if self._native and names:
             self._bound = ((self._tools.version, tuple(names)), *self._bind(names))
 
-    def perform(self, effect: CallModel, job: Job) -> Generator[str, None, Replied | ModelFailed]:
+    def perform(self, effect: CallModel, job: Job) -> Generator[Work, Any, Replied | ModelFailed]:
         """Make the request on a worker thread; yields pieces of the reply when the job streams."""
         model, kwargs = self._target(effect)
         reader = ChunkReader() if self._streams(job) else None

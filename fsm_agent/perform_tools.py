@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fsm_agent.effects import Call, CallTools, Result, Returned
-from fsm_agent.jobs import CancelRequested, Job, TimedOut, blocking, in_thread
+from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread
 from fsm_agent.language import texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.redact import redact_text
@@ -45,7 +45,7 @@ class ToolPerformer:
         self._tools = tools
         self._limits = limits
 
-    def perform(self, effect: CallTools, job: Job) -> Generator[str, None, Returned]:
+    def perform(self, effect: CallTools, job: Job) -> Generator[Work, Any, Returned]:
         """Execute the calls, in threads, and return their results in the order of the calls."""
         job.attempt = effect.attempt
         results: list[Result] = []
@@ -86,7 +86,7 @@ class ToolPerformer:
                     open_ = []
         return [*batches, tuple(open_)] if open_ else batches
 
-    def _one(self, call: Call, effect: CallTools, job: Job) -> Generator[str, None, Result]:
+    def _one(self, call: Call, effect: CallTools, job: Job) -> Generator[Work, Any, Result]:
         tool = self._tools.resolve(call.tool)
         if tool is None:
             return _gone(call, job)
@@ -102,7 +102,7 @@ class ToolPerformer:
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
         return self._returned(tool, call, value, job.clock.monotonic() - begun)
 
-    def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[str, None, list[Result]]:
+    def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[Work, Any, list[Result]]:
         """Several calls at once: one worker drives an event loop on which each call has its own task and time-out."""
         return _or_stop((yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job)), None)))
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.effects import Answered, Broke, Cancelled, Decision, Effect, Expired, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, UnknownRun
+from fsm_agent.jobs import HERE, Here, Work
 from fsm_agent.memory import Conversations
 from fsm_agent.perform import Performer
+from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.replies import words_of
 from fsm_agent.review import decisions_for
@@ -51,8 +54,8 @@ class Runner:
         if thread_id is not None:
             self._store.close(thread_id, run_id, None)
 
-    def run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Generator[StreamItem, None, None]:
-        """Drive `run` on this thread. `outcome` is what a suspended run waits for."""
+    def run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Driven:
+        """`run` for `fsm_agent.pilot` to drive. `outcome` is what a suspended run waits for."""
         core = drive(run)
         self._enter(run)
         try:
@@ -65,6 +68,7 @@ class Runner:
                 if outcome is None:
                     outcome = yield from self._perform(run, item)
                 item, outcome = _send(core, outcome), None
+            yield HERE
             result = self._finish(run)
         except BaseException as error:
             self._broken_off(run, error)
@@ -139,22 +143,13 @@ class Runner:
             active.job.cancel(why)
         return active is not None or waiting is not None
 
-    def _perform(self, run: Run, effect: Effect) -> Generator[Token, None, Outcome | None]:
-        performing = self._performer.perform(effect, run.job)
+    def _perform(self, run: Run, effect: Effect) -> Generator[Work | Here, Any, Outcome | None]:
         try:
-            while True:
-                try:
-                    text = next(performing)
-                except StopIteration as done:
-                    outcome: Outcome | None = done.value
-                    return outcome
-                except FsmAgentError:
-                    raise
-                except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
-                    return _broke(run, error)
-                yield Token(run.job.run_id, text)
-        finally:
-            performing.close()
+            return (yield from self._performer.perform(effect, run.job))
+        except FsmAgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
+            return _broke(run, error)
 
     async def _aperform(self, run: Run, effect: Effect) -> AsyncGenerator[Token | Outcome | None]:
         try:
