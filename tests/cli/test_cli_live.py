@@ -178,6 +178,7 @@ def test_a_terminal_is_left_as_it_was(tmp_path: Path) -> None:
     assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h") == 1
     assert "PLAN" in seen
     rest = seen.rpartition("\x1b[?25h")[2]
+    assert re.match(r"\r(\x1b\[1A\x1b\[2K)+", rest)
     assert "--replied-->" not in rest
     assert "completed (answered)" in re.sub(r"\x1b\[[0-9;]*m", "", rest)
 
@@ -230,23 +231,39 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[2:], read)))
 """
 
 
+def in_a_terminal(args: list[str], cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """A process that has a terminal of its own, for all its streams: a Ctrl-C that is typed at the question is a signal."""
+    return subprocess.run(
+        [sys.executable, "-c", ASKED, typed, *args],
+        cwd=cwd,
+        env=environment(TERM="xterm"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_an_answer_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """At a terminal control characters of an answer are written out; a pipe gets the answer letter for letter."""
+    answer = "\x1b]0;owned\x07 14"
+    with server([answer, answer]) as s:
+        args = command("run", "x", "--base-url", s.base_url)
+        shown = in_a_terminal(args, tmp_path).stdout
+        piped = at_a_terminal(args, tmp_path)[1]
+    assert r"\x1b]0;owned\x07 14" in shown
+    assert answer not in shown
+    assert piped == f"{answer}\n"
+
+
 @pytest.mark.parametrize(("typed", "code", "ending"), [("q\n", 1, "failed (denied)"), ("\x03", 130, "cancelled")])
 def test_a_person_stops_the_run_at_the_terminal(tmp_path: Path, typed: str, code: int, ending: str) -> None:
     """`q` ends the run as denied, Ctrl-C at the question as cancelled; nothing is called, and nobody asked again."""
     (tmp_path / "letters.py").write_text(LETTER, encoding="utf-8")
     with server([call("send", to="Ana")]) as s:
         args = command("run", "x", "--base-url", s.base_url, "--tools", "letters:send")
-        # The terminal is the process's own, so that a Ctrl-C that is typed becomes a signal.
-        done = subprocess.run(
-            [sys.executable, "-c", ASKED, typed, *args],
-            cwd=tmp_path,
-            env=environment(TERM="xterm"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        done = in_a_terminal(args, tmp_path, typed)
     assert done.returncode == code
     assert ending in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stdout)
     assert "Traceback" not in done.stdout

@@ -381,10 +381,15 @@ def test_system_text_language_and_memory_reach_the_model() -> None:
         assert "你上一次的回复是空的" in s.requests[1].text
 
 
-def test_a_secret_of_the_environment_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API key that a server repeats in its error is redacted in summary and document."""
+def test_a_secret_of_the_environment_is_never_shown(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API key that a server or a tool repeats in its error is redacted in error line, summary and document."""
     key = "sk-" + "a1B2" * 8
     monkeypatch.setenv("OPENAI_API_KEY", key)
+    (here / "my_tools.py").write_text(f"raise RuntimeError('no access with {key}')\n", encoding="utf-8")
+    refused = fsm("tools", "--tools", "my_tools:x")
+    assert refused.code == 2
+    assert "no access with" in refused.err
+    assert key not in refused.err
     done = run_with([forever(fault.unauthorized(f"Incorrect API key provided: {key}"))], "--json")
     assert done.code == 1
     assert key not in done.out + done.err
