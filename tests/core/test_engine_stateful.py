@@ -58,7 +58,7 @@ from tests.core.adversary import (
 from tests.core.builders import asks, gives, raw
 from tests.core.validity import wrong_history, wrong_prompt
 
-SILENT = (Event.CANCELLED, Event.BROKE)
+FATES = st.sampled_from(["none", "none", "none", "none", "cancelled", "broke", "closed"])
 
 
 def row_of(record: Transitioned) -> bool:
@@ -75,16 +75,20 @@ def row_of(record: Transitioned) -> bool:
 class Engine(RuleBasedStateMachine):
     """One run, and what must hold of it."""
 
-    @initialize(setup=setups)
-    def begin(self, setup: Setup) -> None:
-        """A run begins under any limits, tools, dialect, memory and ladder."""
+    @initialize(setup=setups, fate=FATES, after=st.integers(0, 30))
+    def begin(self, setup: Setup, fate: str, after: int) -> None:
+        """A run begins under any limits, tools, dialect, memory and ladder; it may be broken off from outside later.
+
+        A `fate` of "cancelled" or "broke" is the outcome of the first effect after so many transitions; "closed" stops
+        the run between two transitions, as a stream that is closed does.
+        """
         self.setup = setup
         self.limits = setup.limits
         self.play = new_play(setup)
         self.run = self.play.run
         self.core = drive(self.run)
         self.pending: Effect | None = None
-        self.stop_after: int | None = None
+        self.fate, self.after = fate, after
         self.effects: list[Effect] = []
         self.digests: dict[str, list[str]] = {}
         self.granted: Counter[tuple[str, str]] = Counter()
@@ -132,14 +136,16 @@ class Engine(RuleBasedStateMachine):
     def a_person_decides(self, data: st.DataObject, pause: float) -> None:
         """Yes, no, something else, or nothing in time."""
         assert isinstance(self.pending, AskHuman)
-        self._answer(data.draw(answers(self.pending, self._now(pause), pause)))
+        now = self._now(pause)
+        self._answer(data.draw(answers(self.pending, now, now - self.run.transitions[-1].at)))
 
     @precondition(lambda self: self._waits_for(AskHuman))
     @rule(data=st.data())
     def a_person_decides_about_everything(self, data: st.DataObject) -> None:
         """A decision about every call, also about those that nobody asked about."""
         decided = {call.id: data.draw(decisions) for call in self.run.ctx.calls}
-        self._answer(Answered(decisions=decided, at=self._now()))
+        now = self._now()
+        self._answer(Answered(decisions=decided, waited=now - self.run.transitions[-1].at, at=now))
 
     @precondition(lambda self: self._waits_for(AskHuman))
     @rule(pause=st.sampled_from([0.0, 500.0]))
@@ -152,19 +158,6 @@ class Engine(RuleBasedStateMachine):
         self._now(pause)
         self.core = drive(self.run)
         assert next(self.core) == asked
-
-    @precondition(lambda self: self.pending is not None)
-    @rule(kind=st.sampled_from(["cancelled", "broke"]))
-    def the_effect_is_broken_off(self, kind: str) -> None:
-        """Somebody cancels, or the engine itself fails, while an effect is under way."""
-        at = self._now()
-        self._answer(Cancelled("enough", at) if kind == "cancelled" else Broke(error="KeyError", message="x", at=at))
-
-    @precondition(lambda self: self.pending is not None and self.stop_after is None)
-    @rule(after=st.integers(0, 5))
-    def somebody_will_stop_the_run_on_the_way(self, after: int) -> None:
-        """The run will be stopped between two transitions: a stream that is closed, a program that ends."""
-        self.stop_after = after
 
     @precondition(lambda self: self.pending is None)
     @rule(event=st.sampled_from(list(Event)))
@@ -180,6 +173,13 @@ class Engine(RuleBasedStateMachine):
     # ------------------------------------------------------------ turning the machine
 
     def _answer(self, outcome: Outcome) -> None:
+        if len(self.run.transitions) >= self.after:
+            at = self._now()
+            fates: dict[str, Outcome] = {
+                "cancelled": Cancelled("enough", at),
+                "broke": Broke(error="KeyError", message="x", at=at),
+            }
+            outcome = fates.get(self.fate, outcome)
         self._note(outcome)
         self._turn(self._send(outcome))
 
@@ -193,10 +193,8 @@ class Engine(RuleBasedStateMachine):
         """Up to the next effect, or to the end."""
         while isinstance(item, Transitioned):
             self._check_record(item)
-            if self.stop_after == 0:
+            if self.fate == "closed" and len(self.run.transitions) >= self.after:
                 self.run.stop(Cancelled("closed", self.run.job.now()))
-            if self.stop_after is not None:
-                self.stop_after = self.stop_after - 1 if self.stop_after else None
             item = next(self.core, None)
         self.pending = item
         if item is not None:
@@ -326,7 +324,8 @@ class Engine(RuleBasedStateMachine):
             case Wait():
                 return Waited(self._now())
             case AskHuman():
-                return Answered(decisions={call.id: Approve() for call in effect.calls}, at=self._now())
+                decided = {call.id: Approve() for call in effect.calls}
+                return Answered(decisions=decided, waited=self._now() - self.run.transitions[-1].at, at=self._now())
 
 
 TestEngine = Engine.TestCase

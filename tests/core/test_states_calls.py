@@ -17,6 +17,7 @@ from fsm_agent.effects import (
     Approve,
     AskHuman,
     CallTools,
+    Decision,
     Deny,
     Edit,
     Expired,
@@ -243,6 +244,23 @@ def test_each_decision_is_for_one_call(decision: Line, event: Event, ran: list[l
     moments = play(TWO_PAYMENTS, decision, on(tools=gives("paid"), model=says("Done.")))
     assert moments[2].step.event is event
     assert [[arguments["to"] for arguments in batch] for batch in executed(moments)] == ran
+
+
+@pytest.mark.parametrize(
+    "decision", [Approve(), Edit({"to": "Eve", "amount": 9}), Deny(stop=True)], ids=lambda one: one.kind
+)
+def test_a_decision_about_a_call_that_nobody_asked_about_is_none(decision: Decision) -> None:
+    """C08: only what was shown can be decided: neither a refused sibling nor one that needs no approval changes."""
+    batch = asks(raw("pay", to="Ada", amount=5), raw("pay", amount=5, to="Ada"), raw("look", q="x"), raw("pay", to=3))
+
+    def on_all(effect: AskHuman) -> Answered:
+        (shown,) = effect.calls
+        review = at(State.REVIEW, script=[batch])
+        others = {call.id: decision for call in review.calls if call.id != shown.id}
+        return Answered(decisions={shown.id: Approve(), **others})
+
+    moments = play(batch, on_all, gives("paid", "found"))
+    assert executed(moments) == [[{"to": "Ada", "amount": 5}, {"q": "x"}]]
 
 
 def test_an_approval_is_bound_to_the_call_that_was_shown() -> None:

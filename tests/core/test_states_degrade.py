@@ -145,6 +145,16 @@ def test_only_the_calls_that_failed_get_a_fallback() -> None:
     assert wrong_history(flatten(ctx.blocks)) == []
 
 
+def test_two_calls_with_the_same_fallback_run_it_once() -> None:
+    """What the two ask of the fallback is the same call, and the same call is executed once, like in a reply."""
+    both = asks(raw("shaky", q="x", depth=1), raw("shaky", q="x", depth=2))
+    moments = play(both, fails("down"), gives("found"), limits=AT_ONCE)
+    assert batches(moments)[1] == [("steady", {"q": "x"})]
+    ctx = moments[-1].fired.ctx
+    assert [result.ok for result in ctx.results] == [True, False]
+    assert wrong_history(flatten(ctx.blocks)) == []
+
+
 # ---------------------------------------------------------------- another way
 
 

@@ -149,9 +149,7 @@ CASES: Mapping[str, Case] = {
     "DECIDE --decided [deadline_passed]--> ABORT": Case(
         script=[ADD, gives("3", at=5.0)], limits={"deadline": 5.0}, asked="answer_failed- deadline_passed+"
     ),
-    "DECIDE --decided [retry_available]--> RETRY": Case(
-        script=[down()], asked=f"{BUDGET} retry_available+"
-    ),
+    "DECIDE --decided [retry_available]--> RETRY": Case(script=[down()], asked=f"{BUDGET} retry_available+"),
     "DECIDE --decided [nudges_spent]--> ABORT": Case(script=[says("")] * 3, asked=f"{RETRY} nudges_spent+"),
     "DECIDE --decided [failures_reached, can_degrade]--> DEGRADE": Case(
         script=TWO_FAIL, asked=f"{NUDGES} failures_reached+ can_degrade+"
