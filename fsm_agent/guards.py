@@ -10,7 +10,7 @@ from typing import Any, Final
 from fsm_agent.context import Context
 from fsm_agent.ladder import Rung, backoff, next_rung, retryable_calls
 from fsm_agent.limits import Limits
-from fsm_agent.prompt import estimate_prompt
+from fsm_agent.prompt import estimate_prompt, usable_tokens
 from fsm_agent.rounds import runnable
 
 __all__ = ["GUARDS", "Compared", "Guard"]
@@ -71,7 +71,7 @@ def tool_calls_spent(ctx: Context) -> Compared:
 
 @_guard("a call needs a person's approval that it does not have")
 def approval_required(ctx: Context) -> Compared:
-    waiting = sum(call.needs_approval and not call.approved for call in runnable(ctx))
+    waiting = len([call for call in runnable(ctx) if call.needs_approval and not call.approved])
     return waiting > 0, {"calls_waiting": waiting}
 
 
@@ -107,10 +107,9 @@ def model_unusable(ctx: Context) -> Compared:
 
 @_guard("tokens spent and the next prompt together pass {token_budget}, less a reserve for one answer")
 def token_budget_spent(ctx: Context) -> Compared:
-    budget = ctx.limits.token_budget
-    if budget is None:
+    budget, usable = ctx.limits.token_budget, usable_tokens(ctx)
+    if usable is None:
         return False, {"tokens": ctx.usage.total, "token_budget": None}
-    usable = budget if ctx.forced else budget - ctx.limits.answer_reserve
     estimate = estimate_prompt(ctx, "answer" if ctx.forced else "plan")
     values = {"tokens": ctx.usage.total, "next_prompt": estimate, "token_budget": budget, "usable": usable}
     return ctx.usage.total + estimate > usable, values

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 __all__ = ["Block", "block", "estimate_text", "estimate_tokens", "flatten", "text_of"]
 
@@ -79,7 +79,7 @@ def estimate_tokens(messages: Iterable[AnyMessage]) -> int:
         else:
             pictures = sum(1 for part in content if isinstance(part, dict) and "text" not in part)
             total += _PER_MESSAGE + estimate_text(text_of(content)) + pictures * _IMAGE_TOKENS
-        if isinstance(message, AIMessage):
+        if type(message) is not ToolMessage and isinstance(message, AIMessage):
             for call in message.tool_calls:
                 total += 8 + estimate_text(call["name"]) + estimate_text(_written(call["args"]))
     return total

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from transitions import Event as TransitionsEvent
-from transitions import EventData, MachineError, Transition
 from transitions import Machine as TransitionsMachine
+from transitions import MachineError, Transition
 
 from fsm_agent.alphabet import INITIAL, Event, State
 from fsm_agent.checks import check_table
@@ -53,30 +53,31 @@ class _RowTransition(Transition):
 
     row: Row | None = None
 
-    def execute(self, event_data: EventData) -> bool:
-        """Move the cursor. There are no callbacks: what a state does is an effect, and happens outside of the machine."""
-        row = self.row
-        if row is None:
+    def execute(self, event_data: Any) -> bool:
+        """Move the cursor, which is all of `event_data` that is needed: there are no callbacks to hand the rest to.
+
+        What a state does is an effect, and happens outside of the machine.
+        """
+        if self.row is None:
             return False
-        cursor: Any = event_data.model
-        cursor.state = row.target
+        event_data.state = self.row.target
         return True
 
 
 class _RowEvent(TransitionsEvent):
     """An event as the library keeps it: the transitions of each source. Fired without the queue and callbacks of its own trigger."""
 
+    def __init__(self, name: str, machine: TransitionsMachine) -> None:
+        super().__init__(name, machine)
+        self.of_row: dict[int, Transition] = {}
+
     def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
-        """Let the transitions of the model's state try. Raises `MachineError` when the state has none for this event."""
+        """Execute the transition of the row, from the model's state. Raises `MachineError` when the state has none for this event."""
         source = model.state._name_
         if source not in self.transitions:
             raise MachineError(f"{self.name} has no transition from {source}")
-        event_data = EventData(None, self, self.machine, model, args=args, kwargs=kwargs)
-        wanted = kwargs["row"]
-        for transition in self.transitions[source]:
-            if getattr(transition, "row", None) is wanted:
-                return bool(transition.execute(event_data))
-        return False
+        transition = self.of_row.get(id(kwargs["row"]))
+        return transition is not None and transition.source == source and transition.execute(model)
 
 
 class _Table(TransitionsMachine):
@@ -104,8 +105,9 @@ class Machine:
             key = (row.source.value, row.event.value)
             self._groups[key] = (*self._groups.get(key, ()), row)
             self._machine.add_transition(row.event.value, row.source, row.target)
-            added: Any = self._machine.events[row.event.value].transitions[row.source.name][-1]
-            added.row = row
+            kept: Any = self._machine.events[row.event.value]
+            added = kept.transitions[row.source.name][-1]
+            added.row, kept.of_row[id(row)] = row, added
 
     def fire(self, state: State, event: Event, ctx: Context) -> Fired:
         """The transition that the table gives for `event` in `state` under `ctx`. Pure: nothing is kept.
@@ -130,11 +132,11 @@ class Machine:
         # What a trigger returns says little: whether the machine is where the row leads is what counts.
         if row is None or cursor.state is not row.target:
             raise IllegalTransition(f"no row for {event} in {state} let it through")
-        changes: dict[str, Any] = {"seq": ctx.seq + 1}
+        cause = ctx.cause
         if row.reason is not None:
             first = row.guards[0].name if row.guards else ""
-            changes["cause"] = Cause(row.reason, first, asked[first].values if first else {})
-        return Fired(row, tuple(asked.values()), ctx.change(**changes))
+            cause = Cause(row.reason, first, asked[first].values if first else {})
+        return Fired(row, tuple(asked.values()), ctx.change(seq=ctx.seq + 1, cause=cause))
 
 
 def _choose(rows: Sequence[Row], ctx: Context) -> tuple[Row | None, dict[str, Evaluated]]:

@@ -72,10 +72,10 @@ def event_of(record: Transitioned) -> dict[str, Any]:
 
 def _asked(guard: Evaluated) -> dict[str, Any]:
     """A guard with the values it compared: whole numbers as they are, anything else as short redacted text."""
-    asked = {"name": guard.guard, "result": guard.result, **guard.values}
-    for key, value in guard.values.items():
-        if value is not None and type(value) not in _NUMBERS:
-            asked[key] = _shown(value)
+    name, result, values = guard
+    asked: dict[str, Any] = {"name": name, "result": result}
+    for key, value in values.items():
+        asked[key] = value if value is None or type(value) in _NUMBERS else _shown(value)
     return asked
 
 

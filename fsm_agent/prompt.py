@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from fsm_agent.context import Context
 from fsm_agent.dialects.base import Prompt, Purpose
-from fsm_agent.history import estimate_text
+from fsm_agent.history import Block, estimate_text
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["estimate_prompt", "prompt_of"]
+__all__ = ["estimate_prompt", "prompt_of", "usable_tokens"]
 
 _REQUEST_TOKENS = 8
 
@@ -27,10 +28,19 @@ def prompt_of(ctx: Context, purpose: Purpose) -> Prompt:
     )
 
 
-def estimate_prompt(ctx: Context, purpose: Purpose) -> int:
-    """Tokens of that prompt: blocks, system text and tool schemas, scaled by what the server has reported against our estimates."""
-    blocks = sum(one.tokens for one in ctx.setup.memory.view(ctx.blocks))
+def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None = None) -> int:
+    """Tokens of that prompt: blocks, system text and tool schemas, scaled by what the server has reported against our estimates.
+
+    `view` is what the memory shows, for a caller that has asked it already.
+    """
+    blocks = sum([one.tokens for one in (ctx.setup.memory.view(ctx.blocks) if view is None else view)])
     return int((blocks + _overhead(ctx, purpose)) * ctx.prompt_factor) + _REQUEST_TOKENS
+
+
+def usable_tokens(ctx: Context) -> int | None:
+    """The token budget of the next prompt and all before it: less a reserve for one answer, until that one is asked for."""
+    budget = ctx.limits.token_budget
+    return budget if budget is None or ctx.forced else budget - ctx.limits.answer_reserve
 
 
 def _offered(ctx: Context) -> tuple[Tool, ...]:

@@ -31,6 +31,7 @@ _RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
 _HOPELESS_CODES: Final = frozenset(
     {"insufficient_quota", "context_length_exceeded", "content_filter", "model_not_found", "invalid_api_key"}
 )
+_strictly: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _ERROR_CHARS: Final = 500
 _ERROR_STATUS: Final = 400
 _SERVER_ERROR: Final = 500
@@ -65,7 +66,7 @@ def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
         arguments = well_formed(arguments)
     elif arguments is not None:
         try:
-            json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
+            _strictly(arguments).encode()
         except (ValueError, TypeError, RecursionError):
             arguments = well_formed(json.dumps(arguments, default=str))
     return RawCall(well_formed(str(call_id or "")), well_formed(str(name or "")), arguments)
@@ -160,7 +161,7 @@ def _replied(
 ) -> Replied:
     text, refusal = well_formed(text), well_formed(refusal)
     written = estimate_text(text) + sum(
-        estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls
+        [estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls]
     )
     counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
     capped = cap is not None and counted.output >= cap

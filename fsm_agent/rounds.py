@@ -13,14 +13,12 @@ __all__ = ["close_round", "merge_results", "runnable"]
 
 def runnable(ctx: Context) -> tuple[Call, ...]:
     """The calls of the open round that may be executed: those that nothing refused."""
-    return tuple(call for call in ctx.calls if not call.refusal)
+    return tuple([call for call in ctx.calls if not call.refusal])
 
 
 def merge_results(results: Iterable[Result], newer: Iterable[Result]) -> tuple[Result, ...]:
     """`results` with those of `newer` in place of the ones that answer the same call."""
-    merged = {result.call_id: result for result in results}
-    merged.update((result.call_id, result) for result in newer)
-    return tuple(merged.values())
+    return tuple({result.call_id: result for result in (*results, *newer)}.values())
 
 
 def close_round(ctx: Context, *, unanswered: str = "") -> Context:
@@ -41,8 +39,10 @@ def _as_decided(ctx: Context) -> tuple[Call, ...]:
     """The calls of the reply as they stand now, refused or edited by a person; a fallback goes by the tool asked for."""
     now = {call.id: call for call in ctx.calls}
     return tuple(
-        decided if (decided := now.get(call.id)) is not None and decided.tool == call.tool else call
-        for call in ctx.asked or ctx.calls
+        [
+            decided if (decided := now.get(call.id)) is not None and decided.tool == call.tool else call
+            for call in ctx.asked or ctx.calls
+        ]
     )
 
 

@@ -162,7 +162,7 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
                     run.asking = effect if isinstance(effect, AskHuman) else None
                     return
             run.asking = None
-            if isinstance(outcome, Cancelled | Broke):
+            if isinstance(outcome, (Cancelled, Broke)):
                 record = run.stop(outcome)
             else:
                 record = run.advance(behaviour.resolve(run.ctx, outcome))

@@ -19,10 +19,9 @@ def read_usage(reported: object, *, prompt_estimate: int, reply_estimate: int) -
     part of the input (the LangChain convention) unless there are more of them than input, which only a provider that
     counts them apart sends.
     """
-    usage = reported if isinstance(reported, Mapping) else {}
-    given_input, given_output, given_total = (
-        _count(usage.get(key)) for key in ("input_tokens", "output_tokens", "total_tokens")
-    )
+    usage = reported if type(reported) is dict or isinstance(reported, Mapping) else {}
+    given_input, given_output = _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
+    given_total = _count(usage.get("total_tokens"))
     details = usage.get("input_token_details")
     if given_input is not None and isinstance(details, Mapping):
         cached = sum(_count(details.get(key)) or 0 for key in ("cache_read", "cache_creation"))
@@ -43,6 +42,8 @@ def read_usage(reported: object, *, prompt_estimate: int, reply_estimate: int) -
 
 def _count(value: object) -> int | None:
     """A token count, or None for what is none: a boolean, a negative, text that is no number."""
+    if type(value) is int and value >= 0:
+        return value
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):

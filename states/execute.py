@@ -30,8 +30,9 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     """Keep the results, each in place of an earlier one for the same call."""
     if not isinstance(outcome, Returned):
         raise unexpected("EXECUTE", outcome)
-    fresh = tuple(_named(ctx, result) for result in outcome.results)
-    executed = sum(result.executed for result in fresh)
+    # Only a retry or a fallback finds earlier results of its calls.
+    fresh = tuple([_named(ctx, result) for result in outcome.results]) if ctx.results else outcome.results
+    executed = len([result for result in fresh if result.executed])
     results = merge_results(ctx.results, fresh)
     return Step(
         Event.EXECUTED, ctx.change(at=outcome.at, results=results, fresh=fresh, tool_calls=ctx.tool_calls + executed)

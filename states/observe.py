@@ -49,11 +49,14 @@ def _executed(ctx: Context) -> list[tuple[Call, Result]]:
 
 def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> dict[str, Any]:
     """A step is idle when no call gave a result that its tool had not given before; a tool that may be repeated does not count."""
-    news = any(result.ok and (result.tool, result.digest) not in ctx.learned for _, result in executed)
-    only_polled = bool(executed) and all(_may_repeat(ctx, result.tool) and result.ok for _, result in executed)
-    idle = 0 if news else ctx.idle_steps + (0 if only_polled or ctx.attempt > 1 else 1)
-    done = tuple(Done(call, result) for call, result in executed if result.ok)
+    news = [result for _, result in executed if result.ok and (result.tool, result.digest) not in ctx.learned]
+    idle = 0 if news else ctx.idle_steps + (0 if ctx.attempt > 1 or _only_polled(ctx, executed) else 1)
+    done = tuple([Done(call, result) for call, result in executed if result.ok])
     return {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done}
+
+
+def _only_polled(ctx: Context, executed: list[tuple[Call, Result]]) -> bool:
+    return bool(executed) and all(_may_repeat(ctx, result.tool) and result.ok for _, result in executed)
 
 
 def _may_repeat(ctx: Context, name: str) -> bool:

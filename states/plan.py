@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Purpose
 from fsm_agent.effects import CallModel, ModelFailed, Outcome, Replied
-from fsm_agent.guards import token_budget_spent
-from fsm_agent.prompt import estimate_prompt, prompt_of
+from fsm_agent.prompt import estimate_prompt, prompt_of, usable_tokens
 from fsm_agent.states.base import Step, unexpected
 
 EVENTS: Final = frozenset({Event.REPLIED, Event.MODEL_FAILED, Event.WITHHELD})
@@ -18,19 +17,20 @@ _FACTOR_RANGE: Final = (0.5, 4.0)
 
 def enter(ctx: Context) -> CallModel | None:
     """The model call with its prompt, or None when the call would overrun the budget."""
-    if token_budget_spent.test(ctx)[0]:
-        return None
     purpose: Purpose = "answer" if ctx.forced else "plan"
     prompt = prompt_of(ctx, purpose)
+    estimate, usable = estimate_prompt(ctx, purpose, prompt.blocks), usable_tokens(ctx)
+    if usable is not None and ctx.usage.total + estimate > usable:
+        return None
     dialect, limits = ctx.setup.dialect, ctx.limits
     left = ctx.time_left
     return CallModel(
         messages=dialect.compose(prompt),
-        tools=tuple(tool.name for tool in prompt.tools),
+        tools=tuple([tool.name for tool in prompt.tools]),
         response_format=dialect.response_format(prompt),
         purpose=purpose,
         timeout=limits.model_timeout if left is None else max(min(limits.model_timeout, left), 0.001),
-        estimate=estimate_prompt(ctx, purpose),
+        estimate=estimate,
         attempt=_attempt(ctx),
     )
 
@@ -44,14 +44,18 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             "model", "model", f"{outcome.error}: {outcome.message}", outcome.retryable, outcome.retry_after
         )
         return Step(
-            Event.MODEL_FAILED, _counted(ctx, outcome).change(failures=ctx.failures + 1, successes=0, failure=failure)
+            Event.MODEL_FAILED,
+            ctx.change(**_counted(ctx, outcome), failures=ctx.failures + 1, successes=0, failure=failure),
         )
     if not isinstance(outcome, Replied):
         raise unexpected("PLAN", outcome)
-    counted = _counted(ctx, outcome).change(
+    changes = _counted(ctx, outcome)
+    # Once the model has replied, the failed attempts of this same call no longer count; earlier failures go on counting.
+    changes |= {"attempt": 1, "failures": max(ctx.failures - changes["attempt"] + 1, 0)}
+    replied = ctx.change(
+        **changes,
         history=ctx.blocks,
         round=None,
-        attempt=1,
         failure=None,
         reply=outcome,
         prompt_factor=_factor(ctx, outcome),
@@ -64,8 +68,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         note_kind="",
         repairs=outcome.repairs,
     )
-    # Once the model has replied, the failed attempts of this same call no longer count; earlier failures go on counting.
-    return Step(Event.REPLIED, counted.change(failures=max(ctx.failures - _attempt(ctx) + 1, 0)))
+    return Step(Event.REPLIED, replied)
 
 
 def _attempt(ctx: Context) -> int:
@@ -73,16 +76,16 @@ def _attempt(ctx: Context) -> int:
     return ctx.attempt if ctx.failure is not None and ctx.failure.of == "model" else 1
 
 
-def _counted(ctx: Context, outcome: Replied | ModelFailed) -> Context:
+def _counted(ctx: Context, outcome: Replied | ModelFailed) -> dict[str, Any]:
+    """The changes that every call brings, whatever came of it."""
     attempt = _attempt(ctx)
-    new_step = attempt == 1 and not ctx.forced
-    return ctx.change(
-        at=outcome.at,
-        usage=ctx.usage + outcome.usage,
-        model_calls=ctx.model_calls + 1,
-        step=ctx.step + new_step,
-        attempt=attempt,
-    )
+    return {
+        "at": outcome.at,
+        "usage": ctx.usage + outcome.usage,
+        "model_calls": ctx.model_calls + 1,
+        "step": ctx.step + (attempt == 1 and not ctx.forced),
+        "attempt": attempt,
+    }
 
 
 def _factor(ctx: Context, reply: Replied) -> float:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from itertools import pairwise
+from typing import Any, Final, Literal, Protocol
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from fsm_agent.dialects.repair import Malformed
 from fsm_agent.effects import Call, Replied, Result
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 Purpose = Literal["plan", "answer"]
+# `isinstance` with a pydantic class is slow for what is no instance of it, and most messages are one of these.
+_NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,9 @@ def keep_text_round(reply_text: str, note: str) -> tuple[AnyMessage, ...]:
 
 def merge_neighbours(messages: Sequence[AnyMessage]) -> tuple[AnyMessage, ...]:
     """`messages` with neighbouring user messages joined, because strict chat templates refuse two in a row."""
+    human = [type(one) not in _NOT_HUMAN and isinstance(one, HumanMessage) for one in messages]
+    if (True, True) not in pairwise(human):
+        return tuple(messages)
     merged: list[AnyMessage] = []
     for message in messages:
         last = merged[-1] if merged else None

@@ -52,12 +52,10 @@ class Window:
         while start > 0 and left > 0:
             start -= 1
             left -= history[start].kind in ("round", "answer")
-        tail = history[start:]
-        pinned = _pinned(history, start, {one.turn for one in tail})
-        return (*pinned, *tail)
+        return (*_pinned(history, start), *history[start:])
 
 
-def _pinned(history: Sequence[Block], start: int, turns: set[int]) -> list[Block]:
+def _pinned(history: Sequence[Block], start: int) -> list[Block]:
     """The tasks before `start` that stay: the first of the conversation, and those of the turns still in the window."""
     if start == 0:
         return []
@@ -65,6 +63,7 @@ def _pinned(history: Sequence[Block], start: int, turns: set[int]) -> list[Block
     if newest == 0:
         return [history[0]] if history[0].kind == "task" else []
     kept: list[Block] = []
+    turns = {one.turn for one in history[start:]}
     for one in history[:start]:
         if one.kind == "task" and (not kept or one.turn in turns or one.turn == newest):
             kept.append(one)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +37,19 @@ def current_call() -> CallInfo:
     return _CALL.get(_NO_CALL)
 
 
-@contextmanager
-def calling(info: CallInfo) -> Iterator[CallInfo]:
+class calling:  # noqa: N801 - reads as the statement that it is part of
     """Make `info` the current call while the block runs (the performer's side of `current_call`)."""
-    token = _CALL.set(info)
-    try:
-        yield info
-    finally:
-        _CALL.reset(token)
+
+    __slots__ = ("_info", "_token")
+
+    def __init__(self, info: CallInfo) -> None:
+        self._info = info
+        self._token: Token[CallInfo] | None = None
+
+    def __enter__(self) -> CallInfo:
+        self._token = _CALL.set(self._info)
+        return self._info
+
+    def __exit__(self, *raised: object) -> None:
+        assert self._token is not None, "the block was entered"
+        _CALL.reset(self._token)

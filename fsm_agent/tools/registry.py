@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -139,8 +139,7 @@ class Registry:
         """Count one execution of a tool, hidden ones and ones unregistered meanwhile too."""
         with self._lock:
             before = self._stats.get(name, ToolStats())
-            after = replace(
-                before,
+            after = ToolStats(
                 usage_count=before.usage_count + 1,
                 failures=before.failures + (not ok),
                 last_error=before.last_error if ok else str(plain(error))[:_ERROR_CHARS],

@@ -18,6 +18,7 @@ _BACK: Final = 32
 _BLOCK_TYPES: Final = frozenset(
     ["text", "image", "image_url", "audio", "video", "file", "json", "document", "search_result"]
 )
+_LONG_INT: Final = 1 << 64
 _METADATA_TEXT: Final = 1_000
 
 
@@ -60,6 +61,11 @@ def render_result(value: object, *, max_chars: int | None = None, marker: str | 
     most `max_chars` characters of it (None = all) are kept, then `marker` follows: the default one tells the original
     size, `"..."` gives exactly `text[:max_chars] + "..."`. A combined character is never cut in half.
     """
+    if type(value) is str or type(value) is int:
+        # What most tools return, for which the rest of this would find nothing to do.
+        full = _text(value)
+        text = full if max_chars is None else cut(full, max_chars, marker)
+        return Rendered(text=text, full=full, truncated=text is not full, original_chars=len(full))
     result = _opened(value)
     full = _text(result.content)
     text = full if max_chars is None else cut(full, max_chars, marker)
@@ -128,6 +134,8 @@ def _opened(value: object) -> ToolResult:
 def _text(content: object) -> str:
     if isinstance(content, str):
         return well_formed(content)
+    if type(content) is int and -_LONG_INT < content < _LONG_INT:
+        return str(content)
     if isinstance(content, list) and _is_blocks(content):
         return "\n".join(_block(block) for block in content)
     data = plain(content)

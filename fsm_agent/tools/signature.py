@@ -55,7 +55,12 @@ def signature(tool_name: str, arguments: Mapping[str, Any], volatile: frozenset[
     `VOLATILE_NAMES`, and inside any text UUIDs and ISO 8601 date-times. Plain numbers, dates and all other text always
     count.
     """
-    return _hash(f"{_encode(tool_name, frozenset(), detect=False)}{_encode(arguments, volatile, detect=True)}")
+    return _hash(f"{_name(tool_name)}{_encode(arguments, volatile, detect=True)}")
+
+
+@lru_cache(maxsize=1024)
+def _name(tool_name: str) -> str:
+    return _encode(tool_name, frozenset(), detect=False)
 
 
 def digest(result: Any) -> str:

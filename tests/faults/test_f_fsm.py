@@ -25,6 +25,7 @@ from fsm_agent.history import Block
 from fsm_agent.jobs import Job
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Window
+from fsm_agent.pilot import relayed
 from fsm_agent.runs import Run, drive
 from fsm_agent.states import BEHAVIOURS
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever
@@ -165,7 +166,7 @@ class Forgetful:
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
 def test_f02_an_error_in_a_guard_ends_the_run_too(at: int, way: str) -> None:
     """A memory that fails inside an estimate, a guard or a prompt: typed ending, cause, nothing raised."""
-    model = ScriptedModel([forever(call("add", a=1, b=2))])
+    model = ScriptedModel([call("add", a=number, b=2) for number in range(at)])
     result = run(make(model, [add], memory=Forgetful(at)), "go", way, RUN)
     assert (result.status, result.reason) == (Status.FAILED, StopReason.INTERNAL_ERROR)
     assert "MemoryError: forgot" in result.detail
@@ -237,7 +238,7 @@ def test_f06_each_state_is_entered_and_folded_once_for_each_transition() -> None
         agent = make(model, [noted])
         opened = agent._open("task", {}, streaming=False)
         opened.machine = counted(counts)
-        result = list(agent._runner.run(opened, _trace(), None))[-1]
+        result = list(relayed(agent._runner.run(opened, _trace(), None)))[-1]
     assert isinstance(result, RunResult)
     sources = [record.source for record in result.transitions]
     for state in State:

@@ -61,6 +61,8 @@ _DECODER: Final = json.JSONDecoder(
     parse_float=_float,
     parse_constant=_constant,
 )
+_FEW: Final = 32
+_SHORT: Final = 10_000
 _TOO_LARGE: Final = 10**MAX_DIGITS
 _HALF_PAIR: Final = Malformed(Fault.BAD_CHARACTER, "a string holds half of a surrogate pair, which is not a character")
 _MAYBE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
@@ -82,6 +84,8 @@ def strict_value(text: str) -> Value | Malformed | None:
 
 
 def _encodable(value: Any) -> bool:
+    if isinstance(value, str) and value.isascii():
+        return True
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -91,6 +95,9 @@ def _encodable(value: Any) -> bool:
 
 def checked(given: Mapping[str, Any]) -> Parsed | Malformed:
     """A mapping parsed elsewhere, held to the same bounds. Walked without recursion."""
+    # Nearly every call is a few short plain values, which break no bound.
+    if len(given) < _FEW and not [key for key, item in given.items() if not (type(key) is str and _simple(key) and _simple(item))]:
+        return Parsed(dict(given))
     pending: list[tuple[Any, int]] = [(given, 1)]
     visited = 0
     while pending:
@@ -109,6 +116,13 @@ def checked(given: Mapping[str, Any]) -> Parsed | Malformed:
         elif (fault := _scalar_fault(value)) is not None:
             return fault
     return Parsed(dict(given))
+
+
+def _simple(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return len(value) < _SHORT and value.isascii()
+    return value is None or kind is bool or (kind is int and -_SHORT < value < _SHORT)
 
 
 def _scalar_fault(value: Any) -> Malformed | None:
