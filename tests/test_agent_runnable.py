@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import pairwise
 from typing import Any
@@ -45,6 +45,7 @@ from fsm_agent import (
     tool,
 )
 from fsm_agent.errors import DefinitionError, ModelError, RunBusy, UnknownRun
+from fsm_agent.history import Block
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, reply, server
 
@@ -843,8 +844,9 @@ def hanging(release: threading.Event, started: threading.Event) -> Any:
     return hangs
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("where", ["model", "tool", "batch", "stream"])
-def test_an_interrupt_stops_a_sync_run_at_once(where: str) -> None:
+def test_an_interrupt_stops_a_sync_run_at_once(where: str, watched: bool) -> None:
     """Ctrl-C while model or tool hang: KeyboardInterrupt comes out at once, the run is terminal, the thread is free."""
     release, started = threading.Event(), threading.Event()
     seen = Seen()
@@ -861,17 +863,42 @@ def test_an_interrupt_stops_a_sync_run_at_once(where: str) -> None:
         else [call("hangs"), call("add", a=1, b=2)][: 1 + (where == "batch")]
     )
     with ScriptedModel([first, "second"]) as model:
-        agent = make(model, [hangs, add], observers=[seen])
+        agent = make(model, [hangs, add], observers=[seen] if watched else [])
         join = interrupt_main(started)
         with pytest.raises(KeyboardInterrupt):
             run(agent, "go", "stream" if where == "stream" else "invoke", RUN)
         join()
-        last = seen.ended()
-        assert (last.event, last.reason) == (Event.CANCELLED, StopReason.CANCELLED)
-        assert last.source is (State.PLAN if where in ("model", "stream") else State.EXECUTE)
+        if watched:
+            last = seen.ended()
+            assert (last.event, last.reason) == (Event.CANCELLED, StopReason.CANCELLED)
+            assert last.source is (State.PLAN if where in ("model", "stream") else State.EXECUTE)
         assert agent.cancel("r") is False
         assert run(agent, "again", "invoke", THREAD).answer == "second"
     release.set()
+
+
+def test_an_interrupt_between_two_calls_stops_the_run_before_the_next() -> None:
+    """Ctrl-C while the engine itself computes: no call begins after it, KeyboardInterrupt comes out, the thread is free."""
+    main = threading.get_ident()
+    views: list[int] = []
+
+    class Interrupting:
+        """A memory that presses Ctrl-C when it is looked at after the first call."""
+
+        def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
+            """Everything."""
+            if model.count == 1 and not views:
+                views.append(1)
+                signal.pthread_kill(main, signal.SIGINT)
+                threading.Event().wait(0.05)
+            return tuple(history)
+
+    model = ScriptedModel(lambda request: call("add", a=request.number, b=1) if request.number < 4 else "done")
+    agent = make(model, [add], memory=Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke("go", RUN)
+    assert (views, model.count, agent.cancel("r")) == ([1], 1, False)
+    assert agent.invoke("again", THREAD).status is Status.COMPLETED
 
 
 @pytest.mark.parametrize("way", ["ainvoke", "astream"])
@@ -1049,9 +1076,10 @@ async def test_an_async_stream_dropped_in_a_loop_cancels_its_run() -> None:
 # ---------------------------------------------------------------- agent.cancel
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", ["model", "tool", "batch"])
-def test_cancel_from_another_thread_gives_a_result(where: str, way: str) -> None:
+def test_cancel_from_another_thread_gives_a_result(where: str, way: str, watched: bool) -> None:
     """`agent.cancel` ends the run as cancelled, with its reason; the caller gets a result, not an exception."""
     release, started = threading.Event(), threading.Event()
     asynchronous = way.startswith("a")
@@ -1069,9 +1097,8 @@ def test_cancel_from_another_thread_gives_a_result(where: str, way: str) -> None
 
     model_hangs: Any = ahangs if asynchronous else hanging(release, started)
     first: Any = {"model": model_hangs, "tool": call("hangs"), "batch": [call("hangs"), call("add", a=1, b=2)]}[where]
-    seen = Seen()
     with ScriptedModel([first]) as model:
-        agent = make(model, [hangs, add], observers=[seen])
+        agent = make(model, [hangs, add], observers=[Seen()] if watched else [])
         join = in_thread(lambda: run(agent, "go", way, RUN))
         assert started.wait(PATIENCE)
         assert agent.cancel("r", "the user went home") is True
@@ -1079,7 +1106,7 @@ def test_cancel_from_another_thread_gives_a_result(where: str, way: str) -> None
     release.set()
     assert (result.status, result.reason, result.answer) == (Status.CANCELLED, StopReason.CANCELLED, None)
     assert "the user went home" in result.detail
-    assert seen.ended().event is Event.CANCELLED
+    assert result.transitions[-1].event is Event.CANCELLED
     assert agent.cancel("r") is False
 
 

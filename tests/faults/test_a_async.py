@@ -8,7 +8,7 @@ import contextvars
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from langchain_openai import ChatOpenAI
 
 from fsm_agent import Approve, Event, RunError, State, Status, StopReason, Token, tool
 from fsm_agent.errors import UnknownRun
+from fsm_agent.history import Block
 from fsm_agent.testing import FakeClock, ScriptedModel, call, server
 from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, answers_in, client, consistent, in_thread, make, run
 
@@ -79,9 +80,10 @@ async def test_a02_a_second_run_never_cancels_the_first() -> None:
     assert [result.answer for result in results] == [f"done-{number}" for number in range(5)]
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a02_stop_reaches_a_sync_run_in_any_tool(batch: int, kind: str) -> None:
+def test_a02_stop_reaches_a_sync_run_in_any_tool(batch: int, kind: str, watched: bool) -> None:
     """The same for `invoke`, cancelled from a plain thread, with sync and async tools, alone and in a batch."""
     started, release = threading.Semaphore(0), threading.Event()
 
@@ -100,9 +102,8 @@ def test_a02_stop_reaches_a_sync_run_in_any_tool(batch: int, kind: str) -> None:
             await asyncio.sleep(0.005)
         return "late"
 
-    seen = Seen()
     with ScriptedModel([[call("slow", n=number) for number in range(batch)]]) as model:
-        agent = make(model, [slow if kind == "sync" else aslow], observers=[seen])
+        agent = make(model, [slow if kind == "sync" else aslow], observers=[Seen()] if watched else [])
         join = in_thread(lambda: agent.invoke("go", RUN))
         for _ in range(batch):
             assert started.acquire(timeout=PATIENCE)
@@ -110,7 +111,7 @@ def test_a02_stop_reaches_a_sync_run_in_any_tool(batch: int, kind: str) -> None:
         result = join()
     release.set()
     assert (result.status, result.reason) == (Status.CANCELLED, StopReason.CANCELLED)
-    assert consistent(seen.records)
+    assert consistent(result.transitions)
     assert [one.text.count("unknown") for one in result.messages if one.type == "tool"] == [1] * batch
 
 
@@ -275,23 +276,25 @@ class CancelOnSleep(FakeClock):
         self.cancel: Callable[[], Any] = lambda: None
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_a06_cancelled_in_a_backoff(way: str) -> None:
+def test_a06_cancelled_in_a_backoff(way: str, watched: bool) -> None:
     """A cancellation during the wait before a retry: no further model call, one ending."""
-    clock, seen = CancelOnSleep(), Seen()
+    clock = CancelOnSleep()
     with ScriptedModel([RuntimeError("down")]) as model:
-        agent = make(model, clock=clock, observers=[seen])
+        agent = make(model, clock=clock, observers=[Seen()] if watched else [])
         clock.cancel = lambda: agent.cancel("r")
         result = run(agent, "go", way, RUN)
     assert (result.status, result.reason, model.count) == (Status.CANCELLED, StopReason.CANCELLED, 1)
-    assert (seen.records[-1].source, seen.records[-1].event) == (State.RETRY, Event.CANCELLED)
-    assert consistent(seen.records)
+    assert (result.transitions[-1].source, result.transitions[-1].event) == (State.RETRY, Event.CANCELLED)
+    assert consistent(result.transitions)
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_a06_cancelled_while_the_model_thinks(way: str) -> None:
+def test_a06_cancelled_while_the_model_thinks(way: str, watched: bool) -> None:
     """A cancellation during PLAN comes back at once, although the model never answers."""
-    started, release, seen = threading.Event(), threading.Event(), Seen()
+    started, release = threading.Event(), threading.Event()
 
     async def ahang(_: Any) -> str:
         started.set()
@@ -304,14 +307,14 @@ def test_a06_cancelled_while_the_model_thinks(way: str) -> None:
         return "late"
 
     with ScriptedModel([ahang if way.startswith("a") else hang]) as model:
-        agent = make(model, observers=[seen])
+        agent = make(model, observers=[Seen()] if watched else [])
         join = in_thread(lambda: run(agent, "go", way, RUN))
         assert started.wait(PATIENCE)
         assert agent.cancel("r") is True
         result = join()
     release.set()
     assert (result.status, result.reason, result.model_calls) == (Status.CANCELLED, StopReason.CANCELLED, 0)
-    assert [(record.source, record.event) for record in seen.records] == [(State.PLAN, Event.CANCELLED)]
+    assert [(record.source, record.event) for record in result.transitions] == [(State.PLAN, Event.CANCELLED)]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -337,6 +340,38 @@ def test_a06_cancelled_between_two_effects(state: str, way: str) -> None:
     executed = {"VALIDATE": 0, "EXECUTE": 0, "OBSERVE": 1, "DECIDE": 1, "PLAN": 1}[state]
     assert (len(ledger), model.count) == (executed, 1)
     assert consistent(seen.records)
+
+
+class Meddling:
+    """A memory that does something at its nth view: in the engine's own code, between two calls."""
+
+    def __init__(self, at: int, act: Callable[[], Any]) -> None:
+        self.at, self.act, self.views = at, act, 0
+
+    def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
+        """Everything."""
+        self.views += 1
+        if self.views == self.at:
+            self.act()
+        return tuple(history)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
+def test_a06_cancelled_in_the_middle_of_a_computation(at: int, way: str) -> None:
+    """A cancellation that comes while a prompt is made: no call begins after it, and there is one ending."""
+    asked: list[int] = []
+
+    def stop() -> None:
+        asked.append(model.count)
+        agent.cancel("r")
+
+    model = ScriptedModel(lambda request: call("add", a=request.number, b=1))
+    agent = make(model, [add], memory=Meddling(at, stop))
+    result = run(agent, "go", way, RUN)
+    assert (result.status, result.reason) == (Status.CANCELLED, StopReason.CANCELLED)
+    assert [model.count] == asked
+    assert consistent(result.transitions)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import SystemMessage
 
 from fsm_agent import Approve, Deny, Edit, Event, Full, Status, Window, tool
+from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply
 from tests.faults.kit import WAYS, Ledger, assert_sendable, consistent, faults_of, make, run
 
@@ -154,7 +155,8 @@ def test_whatever_happens_a_run_ends_and_its_books_agree(
     world = World(moods, clock)
     model = ScriptedModel(lambda request: REPLIES[said[request.number % len(said)]])
     memory = Window(window) if window else Full()
-    agent = make(model, world.tools(), clock=clock, limits=limits, memory=memory, approve=world.approve)
+    kept: dict[str, Any] = {"memory": memory, "store": InMemoryConversations()}
+    agent = make(model, world.tools(), clock=clock, limits=limits, approve=world.approve, **kept)
     result = run(agent, "do it", way, {"configurable": {"thread_id": "t"}})
 
     assert result.status in (Status.COMPLETED, Status.PARTIAL, Status.FAILED)
@@ -184,7 +186,7 @@ def test_whatever_happens_a_run_ends_and_its_books_agree(
 
     after = ScriptedModel(["the next answer"])
     again = run(
-        make(after, world.tools(), store=agent._store, memory=memory),
+        make(after, world.tools(), **kept),
         "go on",
         way,
         {"configurable": {"thread_id": "t"}},

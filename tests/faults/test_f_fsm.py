@@ -24,8 +24,7 @@ from fsm_agent.errors import IllegalTransition
 from fsm_agent.history import Block
 from fsm_agent.jobs import Job
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
-from fsm_agent.memory import Window
-from fsm_agent.pilot import relayed
+from fsm_agent.memory import InMemoryConversations, Window
 from fsm_agent.runs import Run, drive
 from fsm_agent.states import BEHAVIOURS
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever
@@ -129,14 +128,15 @@ def test_f02_an_error_in_a_state_ends_the_run_with_its_cause(at: str, way: str) 
     """An exception in a state is a transition to ABORT with its cause, never a run left half-way."""
     seen = Seen()
     model = ScriptedModel([call("add", a=1, b=2), "3"])
-    agent = make(model, [add], dialect=faulty(at), observers=[seen])
+    store = InMemoryConversations()
+    agent = make(model, [add], dialect=faulty(at), observers=[seen], store=store)
     result = run(agent, "go", way, RUN)
     assert (result.status, result.reason, result.answer) == (Status.FAILED, StopReason.INTERNAL_ERROR, None)
     last = result.transitions[-1]
     assert (last.source, last.event, last.target) == (BROKEN_AT[at], Event.BROKE, State.ABORT)
     assert f"ZeroDivisionError: in {at}" in last.error
     assert consistent(seen.records)
-    fresh = make(ScriptedModel(["fine"]), store=agent._store)
+    fresh = make(ScriptedModel(["fine"]), store=store)
     assert run(fresh, "again", config=THREAD).answer == "fine", "the thread is free"
 
 
@@ -224,7 +224,7 @@ def counted(counts: dict[tuple[str, str], int]) -> Machine:
     return Machine(behaviours={state: wrapped(state, behaviour) for state, behaviour in BEHAVIOURS.items()})
 
 
-def test_f06_each_state_is_entered_and_folded_once_for_each_transition() -> None:
+def test_f06_each_state_is_entered_and_folded_once_for_each_transition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs twice: entries, folds, records, executions and model calls are equal in number."""
     ledger = Ledger()
 
@@ -234,22 +234,13 @@ def test_f06_each_state_is_entered_and_folded_once_for_each_transition() -> None
         return "worked"
 
     counts: dict[tuple[str, str], int] = {}
+    monkeypatch.setattr("fsm_agent.agent.DEFAULT_MACHINE", counted(counts))
     with ScriptedModel([call("noted"), "done"]) as model:
-        agent = make(model, [noted])
-        opened = agent._open("task", {}, streaming=False)
-        opened.machine = counted(counts)
-        result = list(relayed(agent._runner.run(opened, _trace(), None)))[-1]
-    assert isinstance(result, RunResult)
+        result = run(make(model, [noted]), "task")
     sources = [record.source for record in result.transitions]
     for state in State:
         assert counts.get(("enter", state), 0) == counts.get(("resolve", state), 0) == sources.count(state)
     assert (len(ledger), model.count) == (1, 2)
-
-
-def _trace() -> Any:
-    from fsm_agent.tracing import Trace
-
-    return Trace({}, traced=False)
 
 
 def test_f04_what_comes_next_is_not_lost_with_an_error() -> None:
@@ -370,7 +361,6 @@ def test_f10_a_thousand_finished_runs_are_collected() -> None:
     gc.collect()
     assert [ref for ref in refs if ref() is not None] == []
     assert (alive(Run), alive(Context), alive(Job)) == before
-    assert (agent._runner._active, agent._runner._suspended) == ({}, {})
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -394,7 +384,6 @@ def test_f10_runs_that_went_wrong_are_collected_too(way: str) -> None:
         next(iter(agent.stream("go")))
     gc.collect()
     assert (alive(Run), alive(Context), alive(Job)) == before
-    assert (agent._runner._active, agent._runner._suspended) == ({}, {})
 
 
 def test_f10_an_agent_is_collected_with_its_last_reference() -> None:

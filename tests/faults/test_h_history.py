@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Agent, Deny, Full, RunError, Status, StopReason, Window, tool
 from fsm_agent.history import Block, block
+from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply, server
 from tests.faults.kit import (
     BOTH,
@@ -275,13 +276,15 @@ def test_h04_every_limit_leaves_a_thread_that_goes_on(limit: str, dialect: str, 
 
     model = ScriptedModel(acts)
     config: RunnableConfig = {"configurable": {"thread_id": "t"}}
-    agent = make(model, [add], dialect=dialect, limits=LIMITS_THAT_STOP[limit] | {"on_limit": on_limit})
+    store = InMemoryConversations()
+    limits = LIMITS_THAT_STOP[limit] | {"on_limit": on_limit}
+    agent = make(model, [add], dialect=dialect, limits=limits, store=store)
     first = run(agent, "first", config=config)
     assert first.status is Status.FAILED
     assert first.answer is None
     assert first.tool_calls > 0
     assert faults_of([SystemMessage("s"), *first.messages], alternate=False) == []
-    second = run(make(model, [add], dialect=dialect, store=agent._store), "second", config=config)
+    second = run(make(model, [add], dialect=dialect, store=store), "second", config=config)
     assert second.answer == "two"
     assert_sendable(model.requests)
     assert "sum 2" in model.requests[-1].text

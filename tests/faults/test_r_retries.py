@@ -630,12 +630,12 @@ def test_r09_an_exception_is_a_result_and_the_run_goes_on(
     told.text.encode()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "watched"), [("invoke", False), *((way, True) for way in WAYS)])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 def test_r09_what_means_stop_propagates_after_the_run_was_closed(
-    error: type[BaseException], kind: str, batch: int, way: str, caplog: pytest.LogCaptureFixture
+    error: type[BaseException], kind: str, batch: int, way: str, watched: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """KeyboardInterrupt, SystemExit and CancelledError reach the caller; the run is terminal, the thread is free."""
     ledger, seen = Ledger(), Seen()
@@ -645,13 +645,20 @@ def test_r09_what_means_stop_propagates_after_the_run_was_closed(
         return "fine"
 
     calls = [call("bad"), call("other")][:batch]
-    config = {"configurable": {"thread_id": "t"}}
+    config = {"configurable": {"thread_id": "t", "run_id": "r"}}
     with ScriptedModel([calls, "second"]) as model:
-        agent = make(model, [raising(error(), ledger, kind), other], observers=[seen], limits={"max_retries": 0})
+        agent = make(
+            model,
+            [raising(error(), ledger, kind), other],
+            observers=[seen] if watched else [],
+            limits={"max_retries": 0},
+        )
         with pytest.raises(error):
             run(agent, "go", way, config)
-        assert consistent(seen.records)
-        assert (seen.records[-1].source, seen.records[-1].event) == (State.EXECUTE, Event.CANCELLED)
+        if watched:
+            assert consistent(seen.records)
+            assert (seen.records[-1].source, seen.records[-1].event) == (State.EXECUTE, Event.CANCELLED)
+        assert agent.cancel("r") is False
         assert run(agent, "again", "invoke", config).answer == "second"
     assert len(ledger) == 1
     assert_sendable(model.requests)
