@@ -901,6 +901,27 @@ def test_an_interrupt_between_two_calls_stops_the_run_before_the_next() -> None:
     assert agent.invoke("again", THREAD).status is Status.COMPLETED
 
 
+def test_an_interrupt_as_the_pilot_lands_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the worst moment, when the worker's report was just taken: it comes out at once, and the run is over."""
+    from fsm_agent import pilot
+
+    report = pilot._Flight._report
+
+    def interrupted(self: Any) -> Any:
+        report(self)
+        raise KeyboardInterrupt
+
+    with ScriptedModel([call("add", a=1, b=2), "3", "second"]) as model:
+        agent = make(model, [add])
+        with monkeypatch.context() as patch:
+            patch.setattr(pilot._Flight, "_report", interrupted)
+            patch.setattr(pilot, "_PATIENCE", 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                agent.invoke("go", RUN)
+        assert agent.cancel("r") is False
+        assert agent.invoke("again", RUN).answer == "second"
+
+
 @pytest.mark.parametrize("way", ["ainvoke", "astream"])
 def test_an_interrupt_stops_an_async_run_at_once(way: str) -> None:
     """The same under `asyncio.run`."""
