@@ -56,8 +56,8 @@ Dialect = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="How the model is asked and read: native (its tool calling) or json_action. Default: json_action for a "
-        "local model, else native.",
+        help="How the model is asked and read: native (its tool calling), json_action or react (text). "
+        "Default: json_action for a local model, else native.",
         show_default=False,
     ),
 ]

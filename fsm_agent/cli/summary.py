@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from langchain_core.messages import convert_to_openai_messages
@@ -56,31 +54,14 @@ def footer(result: RunResult) -> Text:
 
 
 def retelling(result: RunResult) -> list[Text]:
-    """The newest calls of the run, each with what it gave: `calculator(expression='2+3*4') -> 14`."""
-    asked = list(_asked(result))
+    """The newest calls that succeeded, each with what it gave: `calculator(expression='2+3*4') -> 14`."""
     lines = []
-    for one in result.results:
-        at = next((at for at, (name, _) in enumerate(asked) if name == one.tool), None)
-        arguments = "" if at is None else ", ".join(f"{name}={value!r}" for name, value in asked[at][1].items())
-        asked = asked if at is None else asked[at + 1 :]
-        line = f"{one.tool}({arguments}) -> {' '.join(one.text.split())}"
-        lines.append(Text(safe(line if len(line) <= _LINE else f"{line[:_LINE]} ..."), style="" if one.ok else "red"))
+    for call, one in zip(result.calls, result.results, strict=False):
+        arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+        line = safe(f"{call.tool}({arguments}) -> {' '.join(one.text.split())}")
+        lines.append(Text(line if len(line) <= _LINE else f"{line[:_LINE]} ..."))
     hidden = len(lines) - _RETOLD
     return [Text(f"... {hidden} earlier calls", style="dim"), *lines[hidden:]] if hidden > 0 else lines
-
-
-def _asked(result: RunResult) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Tool and arguments of each call in the messages, in order, in whichever form the dialect keeps them."""
-    for message in result.messages:
-        for call in getattr(message, "tool_calls", ()):
-            yield call["name"], call["args"]
-        for line in message.text.splitlines() if message.type == "ai" else ():
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict) and isinstance(value.get("action_input"), dict):
-                yield str(value.get("action")), value["action_input"]
 
 
 def _count(number: int, what: str) -> str:
@@ -103,6 +84,10 @@ def document(result: RunResult, *, model: str, exit_code: int) -> dict[str, Any]
         "tool_calls": result.tool_calls,
         "usage": {name: getattr(result.usage, name) for name in ("input", "output", "total", "estimated")},
         "elapsed": round(result.elapsed, 3),
+        "calls": [
+            {"tool": call.tool, "arguments": dict(call.arguments), "result": one.text}
+            for call, one in zip(result.calls, result.results, strict=False)
+        ],
         "pending": [{"id": call.id, "tool": call.tool, "arguments": dict(call.arguments)} for call in pending],
         "transitions": [event_of(record) for record in result.transitions],
         "messages": convert_to_openai_messages(list(result.messages)),

@@ -150,6 +150,8 @@ def test_a_download_reports_each_tenth_once_where_nobody_watches(
     assert lines[5] == "downloading local:0.5b, part 6 of 10: 500 of 1,000 MB"
     assert lines[-1] == f"local:0.5b is here and its hash is right: {file}"
     assert fsm("model", "pull", "local:0.5b", "--source", "hub", "--quiet").err == ""
+    monkeypatch.setattr(weights, "interactive", lambda stream: True)
+    assert fsm("model", "pull", "local:0.5b", "--source", "hub").code == 0
 
 
 def test_a_download_that_fails_is_one_line_and_exit_2(monkeypatch: pytest.MonkeyPatch) -> None:

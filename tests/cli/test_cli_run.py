@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from fsm_agent.dialects import DIALECTS
 from fsm_agent.limits import Limits
 from fsm_agent.testing import call, fault, forever, reply, server
 from tests.cli.kit import Done, command, environment, fsm, process
@@ -234,6 +235,9 @@ def test_json_is_one_document_with_the_whole_result() -> None:
     assert found["usage"] == {"input": 20, "output": 10, "total": 30, "estimated": 0}
     assert [one["seq"] for one in found["transitions"]] == list(range(1, len(found["transitions"]) + 1))
     assert {one["run_id"] for one in found["transitions"]} == {found["run_id"]}
+    assert found["calls"] == [
+        {"tool": "calculator", "arguments": {"expression": "2+3*4", "precision": None}, "result": "14"}
+    ]
     assert [one["role"] for one in found["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert "completed (answered)" in done.err
 
@@ -304,6 +308,12 @@ def test_every_limit_is_an_option_with_its_description() -> None:
         assert f"--{name.replace('_', '-')} " in shown
         assert field.description is not None
         assert " ".join(field.description.split()) in shown
+
+
+def test_every_dialect_stands_in_the_help() -> None:
+    """A dialect that exists can be found."""
+    shown = " ".join(fsm("run", "--help", env={"COLUMNS": "300"}).out.split())
+    assert all(name in shown for name in DIALECTS)
 
 
 def test_an_option_wins_over_the_environment_and_that_over_the_file(
