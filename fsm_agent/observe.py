@@ -32,14 +32,14 @@ _VALUE_CHARS = 200
 class Observer(Protocol):
     """Whoever is told of each transition."""
 
-    def __call__(self, record: Transitioned) -> None:
+    def __call__(self, record: Transitioned, /) -> None:
         """Take `record`. What this raises never reaches the run."""
 
 
 class Logger(Protocol):
     """The part of a structlog logger that is used."""
 
-    def info(self, event: str, **fields: Any) -> Any:
+    def info(self, event: str, /, **fields: Any) -> Any:
         """Log `event` with `fields`."""
 
 
@@ -64,7 +64,7 @@ def event_of(record: Transitioned) -> dict[str, Any]:
         "reason": None if record.reason is None else record.reason._value_,
     }
     if record.repairs:
-        fields["repairs"] = list(record.repairs)
+        fields["repairs"] = [_repair_name(repair) for repair in record.repairs]
     if record.error:
         fields["error"] = redact_text(record.error)
     return fields
@@ -75,8 +75,16 @@ def _asked(guard: Evaluated) -> dict[str, Any]:
     name, result, values = guard
     asked: dict[str, Any] = {"name": name, "result": result}
     for key, value in values.items():
+        if key in ("name", "result"):
+            continue
         asked[key] = value if value is None or type(value) in _NUMBERS else _shown(value)
     return asked
+
+
+def _repair_name(repair: str) -> str:
+    """A repair without the value that it changed: "amount: coerced" for a coercion, whose text names the argument's value."""
+    name, read, _ = repair.partition(" read as ")
+    return redact_text(cut(f"{name.partition(':')[0]}: coerced" if read else name, _VALUE_CHARS))
 
 
 def _shown(value: object) -> Any:
@@ -99,7 +107,7 @@ def json_logger(stream: TextIO) -> Logger:
 class SilentLogger:
     """A logger that logs nothing, for whoever shows the transitions in another way."""
 
-    def info(self, event: str, **fields: Any) -> None:
+    def info(self, event: str, /, **fields: Any) -> None:
         """Do nothing."""
 
 

@@ -32,12 +32,13 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         return Step(Event.EXPIRED, ctx.change(at=outcome.at, waited=ctx.waited + outcome.waited))
     if not isinstance(outcome, Answered):
         raise unexpected("REVIEW", outcome)
-    calls = tuple(_decided(ctx, call, outcome.decisions) for call in ctx.calls)
+    # A decision counts only for a call that was asked about, whatever the outcome holds.
+    asked = {call.id for call in runnable(ctx) if call.needs_approval and not call.approved}
+    decisions = {call_id: one for call_id, one in outcome.decisions.items() if call_id in asked}
+    calls = tuple(_decided(ctx, call, decisions) for call in ctx.calls)
     denied = {call.signature for call in calls if call.refusal_kind == "denied"}
-    pending = tuple(
-        _edited(call, outcome.decisions) for call in calls if isinstance(outcome.decisions.get(call.id), Edit)
-    )
-    stop = any(isinstance(decision, Deny) and decision.stop for decision in outcome.decisions.values())
+    pending = tuple(_edited(call, decisions) for call in calls if isinstance(decisions.get(call.id), Edit))
+    stop = any(isinstance(decision, Deny) and decision.stop for decision in decisions.values())
     after = ctx.change(
         at=outcome.at,
         waited=ctx.waited + outcome.waited,

@@ -68,7 +68,10 @@ def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:
 
 def _from_pending(ctx: Context) -> Step:
     """Edited calls take the place of the originals; fallback calls are the only ones of this turn through EXECUTE."""
-    checked = {pending.answers: _check_pending(ctx, pending) for pending in ctx.pending}
+    checked: dict[str, Call] = {}
+    for pending in ctx.pending:
+        call = _check_pending(ctx, pending)
+        checked[pending.answers] = _within_batch(ctx, call, tuple(checked.values()))
     if ctx.pending[0].instead_of:
         calls = tuple(checked.values())
     else:
