@@ -54,6 +54,7 @@ class Performer:
                     return (yield from self._tools.perform(effect, job))
                 case Wait(seconds=seconds):
                     yield from blocking(job, lambda _: job.clock.sleep(seconds), None)
+                    job.check()
                     return Waited(job.now())
                 case AskHuman():
                     yield HERE
