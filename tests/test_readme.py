@@ -1,4 +1,4 @@
-"""The README tells the truth: its code runs, its commands parse, its tables are the code's own, in both languages."""
+"""The pages tell the truth: their code runs, commands parse, tables are the code's own, in both languages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fsm_agent import Agent, Limits, RunResult, State, Status, StopReason
 from fsm_agent.cli import app
 from fsm_agent.cli.endings import EXIT_CODES, USAGE
 from fsm_agent.diagrams import mermaid
+from fsm_agent.dialects import DIALECTS
 from fsm_agent.observe import silent_logger
 from fsm_agent.table import TABLE
 from fsm_agent.testing import Call, ScriptedModel, call, forever, reply, server
@@ -74,7 +75,7 @@ def names_in(cells: Sequence[str]) -> list[str]:
 
 # ---------------------------------------------------------------- code
 
-PYTHON = [block for block in blocks_of(TEXTS[ENGLISH]) if block.language == "python"]
+PYTHON = [(name, b) for name in (ENGLISH, "CONTRIBUTING.md") for b in blocks_of(TEXTS[name]) if b.language == "python"]
 # What the server says to the blocks that ask a model by its name, by a line that only that block has.
 SAID: dict[str, list[object]] = {
     'agent.invoke("How warm is it in Oslo?")\nprint(result.status, result.reason)': [
@@ -93,10 +94,10 @@ def _quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line-{block.line}")
+@pytest.mark.parametrize(("name", "block"), PYTHON, ids=[f"{name}-{block.line}" for name, block in PYTHON])
 @pytest.mark.usefixtures("quiet")
 def test_the_code_runs_and_prints_what_the_page_says(
-    block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    name: str, block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Each block is a program of its own; a print with a comment prints that comment."""
     monkeypatch.chdir(tmp_path)
@@ -104,20 +105,20 @@ def test_the_code_runs_and_prints_what_the_page_says(
     with server(script) as model:
         monkeypatch.setenv("OPENAI_API_KEY", "made-up")
         monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)
-        exec(compile(block.text, f"README.md, line {block.line}", "exec"), {"__name__": "__main__"})  # noqa: S102
+        exec(compile(block.text, f"{name}, line {block.line}", "exec"), {"__name__": "__main__"})  # noqa: S102
     printed = capsys.readouterr().out
     for expected in re.findall(r"^ *print\(.*\)  # (.+)$", block.text, re.MULTILINE):
         assert expected in printed.splitlines()
     end = block.line + block.text.count("\n") + 2
-    output = next((one for one in blocks_of(TEXTS[ENGLISH]) if one.line == end + 1), None)
+    output = next((one for one in blocks_of(TEXTS[name]) if one.line == end + 1), None)
     assert output is None or printed == output.text
 
 
 def test_no_block_is_left_without_a_claim() -> None:
     """What stands in the page as code either prints something that is compared, asserts, or defines an agent."""
-    silent = [b.line for b in PYTHON if not re.search(r"print\(|assert |base_url=", b.text)]
+    silent = [b.line for _, b in PYTHON if not re.search(r"print\(|assert |base_url=", b.text)]
     assert not silent
-    assert all(any(line in block.text for block in PYTHON) for line in SAID)
+    assert all(any(line in block.text for _, block in PYTHON) for line in SAID)
 
 
 def test_both_languages_have_the_same_code() -> None:
@@ -137,7 +138,7 @@ def test_both_languages_have_the_same_structure() -> None:
     assert shape(TEXTS[CHINESE]) == shape(TEXTS[ENGLISH])
 
 
-@pytest.mark.parametrize("name", READMES)
+@pytest.mark.parametrize("name", [*READMES, "CONTRIBUTING.md"])
 def test_the_headings_lead_to_where_links_point(name: str) -> None:
     """Each link inside the page names a heading of it, and each link to a file names a file."""
     anchors = {
@@ -153,6 +154,13 @@ def test_links_to_files_exist(name: str) -> None:
     """A link to a file of the repository leads somewhere."""
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", TEXTS[name]):
         assert (ROOT / name).parent.joinpath(target).exists(), target
+
+
+def test_modules_that_the_guide_names_exist() -> None:
+    """A path in backticks in CONTRIBUTING is a path of the repository."""
+    paths = re.findall(r"`((?:fsm_agent|states|tests|diagrams|\.ci)/[\w./-]*)`", TEXTS["CONTRIBUTING.md"])
+    assert len(paths) > 20
+    assert not [path for path in paths if not (ROOT / path).exists()]
 
 
 # ---------------------------------------------------------------- commands
@@ -242,6 +250,13 @@ def test_the_fields_of_a_result_are_all_there(name: str, first: str) -> None:
     assert sorted(told) == sorted([*RunResult.model_fields, "ok", "path()", "guards_fired()"])
     for word in (*Status, *StopReason):
         assert f"`{word}`" in TEXTS[name]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_every_dialect_is_told(name: str) -> None:
+    """Each name that `dialect=` takes stands in the page."""
+    for dialect in DIALECTS:
+        assert f'"{dialect}"`' in TEXTS[name]
 
 
 @pytest.mark.parametrize(("name", "first"), [(ENGLISH, "exit code"), (CHINESE, "退出码")])
