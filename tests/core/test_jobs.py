@@ -1,0 +1,477 @@
+"""Work that may take long: its time-outs, its cancellations, and the context variables that it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Limits, RunResult, Tool, tool, workers
+from fsm_agent.clock import SystemClock
+from fsm_agent.jobs import CancelRequested, Job, TimedOut, in_thread, on_task, waiting
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import Delay, FakeClock, ScriptedModel, call, forever, reply
+from tests.core.builders import look
+
+COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
+PATIENCE = 5.0
+"""Seconds after which a test that hangs has failed; none of them waits that long otherwise."""
+
+
+def new_job(clock: Any = None) -> Job:
+    """The edge of a run."""
+    made = SystemClock() if clock is None else clock
+    return Job(run_id="run-1", clock=made, started=made.monotonic())
+
+
+def done(job: Job, work: Callable[[Any], Any], timeout: float | None = PATIENCE) -> tuple[list[str], Any]:
+    """The pieces and the result of `work`."""
+    pieces: list[str] = []
+    steps = waiting(job, work, timeout)
+    while True:
+        try:
+            pieces.append(next(steps))
+        except StopIteration as end:
+            return pieces, end.value
+
+
+# ---------------------------------------------------------------- worker threads
+
+
+def test_work_runs_on_a_daemon_thread_of_its_own() -> None:
+    """A tool that hangs must not keep the program alive, nor block whoever asked."""
+    seen: list[tuple[bool, bool]] = []
+    finished = threading.Event()
+
+    def work() -> None:
+        seen.append((threading.current_thread().daemon, threading.current_thread() is threading.main_thread()))
+        finished.set()
+
+    workers.start(work)
+    assert finished.wait(PATIENCE)
+    assert seen == [(True, False)]
+
+
+def test_work_sees_the_callers_context_and_changes_only_its_copy() -> None:
+    """A04: the value of the caller is there, and what the work sets stays in it, also when a thread is used again."""
+    seen: list[str] = []
+    for colour in ("red", "green"):
+        finished = threading.Event()
+        token = COLOUR.set(colour)
+
+        def work(finished: threading.Event = finished) -> None:
+            seen.append(COLOUR.get())
+            COLOUR.set("mine")
+            finished.set()
+
+        workers.start(work)
+        assert finished.wait(PATIENCE)
+        seen.append(COLOUR.get())
+        COLOUR.reset(token)
+    assert seen == ["red", "red", "green", "green"]
+
+
+def test_a_thread_is_used_again_when_its_work_is_done() -> None:
+    """A run of many calls does not leave many threads."""
+    idents: set[int] = set()
+    for _ in range(50):
+        job = new_job()
+        done(job, lambda _: idents.add(threading.get_ident()))
+        time.sleep(0)
+    assert len(idents) < 50
+
+
+# ---------------------------------------------------------------- waiting for it
+
+
+def test_what_work_gives_is_what_one_gets() -> None:
+    """The result, after the pieces in their order."""
+    assert done(new_job(), lambda emit: [emit("a"), emit(""), emit("b")] and "result") == (["a", "b"], "result")
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError()])
+def test_whatever_work_raises_is_raised_where_it_is_waited_for(error: BaseException) -> None:
+    """R09: an interrupt in a tool is one of the program, not lost in a thread."""
+
+    def work(_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        done(new_job(), work)
+
+
+@pytest.mark.parametrize(("takes", "late"), [(4.999, False), (5.0, False), (5.001, True)])
+def test_work_may_take_as_long_as_it_may_and_no_longer(takes: float, late: bool) -> None:
+    """The time-out is exact on the run's clock: what came after it is dropped, a result as well as an error."""
+    clock = FakeClock()
+
+    def work(_: object) -> str:
+        clock.advance(takes)
+        return "result"
+
+    def failing_work(_: object) -> None:
+        clock.advance(takes)
+        raise ZeroDivisionError
+
+    if late:
+        with pytest.raises(TimedOut):
+            done(new_job(clock), work, 5.0)
+    else:
+        assert done(new_job(clock), work, 5.0) == ([], "result")
+    with pytest.raises(TimedOut if late else ZeroDivisionError):
+        done(new_job(clock), failing_work, 5.0)
+
+
+def test_work_that_hangs_is_given_up_on() -> None:
+    """The wait ends at the time-out; the thread is left behind, and its later result is nobody's."""
+    release = threading.Event()
+    begun = time.monotonic()
+    with pytest.raises(TimedOut):
+        done(new_job(), lambda _: release.wait(PATIENCE), 0.02)
+    assert time.monotonic() - begun < PATIENCE / 2
+    release.set()
+
+
+def test_work_that_was_given_up_on_is_broken_off_at_its_next_piece() -> None:
+    """A server must not go on writing for nobody."""
+    release, broken = threading.Event(), threading.Event()
+
+    def work(emit: Callable[[str], None]) -> None:
+        release.wait(PATIENCE)
+        try:
+            emit("too late")
+        except TimedOut:
+            broken.set()
+            raise
+
+    with pytest.raises(TimedOut):
+        done(new_job(), work, 0.02)
+    release.set()
+    assert broken.wait(PATIENCE)
+
+
+def test_a_cancellation_ends_the_wait_at_once_and_says_why() -> None:
+    """From any thread, with the reason that was given."""
+    job, release = new_job(), threading.Event()
+
+    def work(_: object) -> None:
+        threading.Thread(target=job.cancel, args=("user left",)).start()
+        release.wait(PATIENCE)
+
+    with pytest.raises(CancelRequested, match="user left"):
+        done(job, work)
+    release.set()
+
+
+def test_a_cancellation_counts_before_the_work_begins() -> None:
+    """What is cancelled is not started."""
+    job = new_job()
+    job.cancel("changed my mind")
+    started: list[int] = []
+    with pytest.raises(CancelRequested, match="changed my mind"):
+        done(job, lambda _: started.append(1))
+    assert started == []
+
+
+def test_a_cancellation_counts_between_two_pieces() -> None:
+    """A model that is faster than its reader cannot outrun a cancellation."""
+    job = new_job()
+
+    def work(emit: Callable[[str], None]) -> None:
+        for number in range(100):
+            emit(str(number))
+
+    pieces = waiting(job, work, PATIENCE)
+    assert next(pieces) == "0"
+    job.cancel("enough")
+    with pytest.raises(CancelRequested):
+        next(pieces)
+
+
+# ---------------------------------------------------------------- on the event loop
+
+
+async def test_work_in_a_thread_leaves_the_loop_free() -> None:
+    """R06: other tasks go on while a blocking tool runs."""
+    release = threading.Event()
+    waiter = asyncio.ensure_future(in_thread(lambda: release.wait(PATIENCE)))
+    await asyncio.sleep(0)
+    release.set()
+    assert await waiter
+
+
+async def test_an_error_in_a_thread_is_raised_where_it_is_awaited() -> None:
+    """With its own type."""
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(lambda: 1 / 0)
+
+
+async def test_cancelling_the_await_gives_up_on_the_thread() -> None:
+    """The task ends at once; the thread's result, when it comes, disturbs nobody."""
+    release = threading.Event()
+    task = asyncio.ensure_future(in_thread(lambda: release.wait(PATIENCE)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    release.set()
+
+
+def test_a_thread_may_outlive_its_loop() -> None:
+    """A result that comes after the loop was closed is dropped without a word."""
+    release, finished = threading.Event(), threading.Event()
+
+    def work() -> None:
+        release.wait(PATIENCE)
+        finished.set()
+
+    async def give_up() -> None:
+        task = asyncio.ensure_future(in_thread(work))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(give_up())
+    release.set()
+    assert finished.wait(PATIENCE)
+
+
+async def sleeping() -> str:
+    """Something that takes for ever."""
+    await asyncio.sleep(PATIENCE)
+    return "never"
+
+
+async def test_the_runs_own_cancellation_is_told_from_the_tasks() -> None:
+    """The one becomes an ending of the run, the other propagates."""
+    job = new_job()
+    asyncio.get_running_loop().call_soon(job.cancel, "enough")
+    with pytest.raises(CancelRequested, match="enough"):
+        await on_task(job, sleeping())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+    other = asyncio.ensure_future(on_task(new_job(), sleeping()))
+    await asyncio.sleep(0)
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
+
+
+async def test_both_cancellations_at_once_are_the_tasks() -> None:
+    """Whoever cancels the task must see it cancelled."""
+    job = new_job()
+    task = asyncio.ensure_future(on_task(job, sleeping()))
+    await asyncio.sleep(0)
+    job.cancel("enough")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_what_was_cancelled_before_is_not_started() -> None:
+    """The coroutine is closed, so nothing warns that it was never awaited."""
+    job = new_job()
+    job.cancel("enough")
+    with pytest.raises(CancelRequested):
+        await on_task(job, sleeping())
+
+
+async def test_a_result_that_is_there_is_not_cancelled_any_more() -> None:
+    """After the effect there is nothing for a cancellation to hit but the next one."""
+    job = new_job()
+
+    async def ready() -> str:
+        return "result"
+
+    assert await on_task(job, ready()) == "result"
+    job.cancel("too late")
+    await asyncio.sleep(0)
+    with pytest.raises(CancelRequested):
+        job.check()
+
+
+# ---------------------------------------------------------------- through an agent
+
+
+def ways() -> list[str]:
+    """The ways to run an agent."""
+    return ["invoke", "ainvoke", "stream"]
+
+
+def run(agent: Agent, way: str, task: str = "Go on.") -> RunResult:
+    """The result of a run, one way or another."""
+    if way == "ainvoke":
+        return asyncio.run(agent.ainvoke(task))
+    return agent.invoke(task) if way == "invoke" else list(agent.stream(task))[-1]
+
+
+def slow(clock: FakeClock, seconds: float, kind: str, **options: Any) -> Tool:
+    """A tool that takes so long on the run's clock."""
+
+    def sync(q: str) -> str:
+        """Take long."""
+        clock.advance(seconds)
+        return "found"
+
+    async def not_sync(q: str) -> str:
+        """Take long."""
+        clock.advance(seconds)
+        return "found"
+
+    return tool("slow", **options)(sync if kind == "sync" else not_sync)
+
+
+@pytest.mark.parametrize("way", ways())
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("calls", [1, 2], ids=["alone", "in a batch"])
+@pytest.mark.parametrize(("takes", "late"), [(30.0, False), (30.5, True)])
+def test_a_tool_call_may_take_its_time_and_no_longer(way: str, kind: str, calls: int, takes: float, late: bool) -> None:
+    """What a tool returned too late is not used: whether it took effect is said to be unknown."""
+    clock = FakeClock()
+    quick = [call("look", q=f"{number}") for number in range(calls - 1)]
+    model = ScriptedModel([reply("", call("slow", q="x"), *quick), "Done."])
+    agent = Agent(model, [slow(clock, takes, kind), look], clock=clock, logger=silent_logger())
+    run(agent, way)
+    (first, *_) = [str(one.content) for one in model.requests[1].messages if one.type == "tool"]
+    assert (first == "found") is not late
+    assert ("within 30 seconds" in first) is late
+
+
+@pytest.mark.parametrize("way", ways())
+@pytest.mark.parametrize(
+    ("options", "limits", "late"),
+    [
+        ({"timeout": 3.0}, {}, True),
+        ({"timeout": 60.0}, {"tool_timeout": 1.0}, False),
+        ({}, {"tool_timeout": 3.0}, True),
+        ({}, {"deadline": 3.0}, True),
+        ({"timeout": 60.0}, {"deadline": 60.0}, False),
+    ],
+    ids=["its own", "its own is longer", "the run's", "the deadline", "all longer"],
+)
+def test_the_time_of_a_call_is_the_shortest_that_applies(
+    way: str, options: dict[str, Any], limits: dict[str, Any], late: bool
+) -> None:
+    """A tool's own time-out goes before the run's; no call goes beyond the deadline."""
+    clock = FakeClock()
+    agent = Agent(
+        ScriptedModel([call("slow", q="x"), "Done."]),
+        [slow(clock, 5.0, "sync", **options)],
+        limits=Limits(max_retries=0, on_limit="stop", **limits),
+        clock=clock,
+        logger=silent_logger(),
+    )
+    assert agent.tools.stats("slow").failures == 0
+    run(agent, way)
+    assert agent.tools.stats("slow").failures == (1 if late else 0)
+
+
+@pytest.mark.parametrize(("idempotent", "times"), [(True, 2), (False, 1)])
+def test_a_call_with_an_unknown_outcome_is_made_again_only_when_that_does_no_harm(idempotent: bool, times: int) -> None:
+    """A time-out says nothing about whether the tool took effect."""
+    clock = FakeClock()
+    agent = Agent(
+        ScriptedModel([call("slow", q="x"), "Done."]),
+        [slow(clock, 31.0, "sync", idempotent=idempotent)],
+        clock=clock,
+        logger=silent_logger(),
+    )
+    run(agent, "invoke")
+    assert agent.tools.stats("slow").usage_count == times
+
+
+@pytest.mark.parametrize("way", ways())
+@pytest.mark.parametrize(("takes", "late"), [(60.0, False), (60.5, True)])
+def test_a_model_call_may_take_its_time_and_no_longer(way: str, takes: float, late: bool) -> None:
+    """The reply that came too late is dropped, and the call is tried again."""
+    clock = FakeClock()
+    model = ScriptedModel([Delay(takes, "late"), "in time"], clock=clock)
+    result = run(Agent(model, clock=clock, logger=silent_logger()), way)
+    assert result.answer == ("in time" if late else "late")
+    assert result.transitions[0].event == ("model_failed" if late else "replied")
+
+
+@pytest.mark.parametrize("way", ways())
+def test_a_cancellation_in_a_backoff_ends_the_run_there(way: str) -> None:
+    """A06: no further call is made; a wait that is over at that very moment may still count as waited."""
+    agents: list[Agent] = []
+    config: Any = {"run_id": "00000000-0000-0000-0000-000000000001"}
+    clock = FakeClock(on_sleep=lambda _: agents[0].cancel(config["run_id"], "user left"))
+    model = ScriptedModel([forever(RuntimeError("down"))])
+    agents.append(Agent(model, clock=clock, limits=Limits(max_retries=9), logger=silent_logger()))
+    agent = agents[0]
+    if way == "ainvoke":
+        result = asyncio.run(agent.ainvoke("x", config))
+    else:
+        result = agent.invoke("x", config) if way == "invoke" else list(agent.stream("x", config))[-1]
+    assert (result.status, result.reason, model.count) == ("cancelled", "cancelled", 1)
+    assert result.path()[-2:] in {("RETRY", "ABORT"), ("PLAN", "ABORT")}
+    assert "user left" in result.detail
+
+
+# ---------------------------------------------------------------- A04
+
+
+def readers(seen: list[tuple[str, str]]) -> list[Tool]:
+    """Tools that note the colour that they see, and then set one of their own."""
+
+    def note(name: str) -> str:
+        seen.append((name, COLOUR.get()))
+        COLOUR.set(f"set by {name}")
+        return name
+
+    @tool
+    def plain(n: int) -> str:
+        """A sync tool."""
+        return note("plain")
+
+    @tool
+    async def coro(n: int) -> str:
+        """An async tool."""
+        before = note("coro")
+        await asyncio.sleep(0)
+        return before
+
+    @tool(timeout=20.0)
+    def timed(n: int) -> str:
+        """A tool with a time-out."""
+        return note("timed")
+
+    failed: list[int] = []
+
+    @tool(retry=1)
+    def again(n: int) -> str:
+        """A tool that works the second time."""
+        note("again")
+        if not failed:
+            failed.append(1)
+            raise OSError("first try")
+        return "again"
+
+    return [plain, coro, timed, again]
+
+
+@pytest.mark.parametrize("way", ways())
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one batch"])
+def test_a04_every_tool_sees_the_callers_context_and_none_another_tools(way: str, together: bool) -> None:
+    """Sync, async, timed, retried, alone and in parallel: the value of the run, never that of a sibling."""
+    seen: list[tuple[str, str]] = []
+    tools = readers(seen)
+    calls = [call(one.name, n=1) for one in tools]
+    model = ScriptedModel([reply("", *calls), "Done."] if together else [*calls, "Done."])
+    token = COLOUR.set("red")
+    try:
+        result = run(Agent(model, tools, limits=Limits(backoff=0), logger=silent_logger()), way)
+        assert COLOUR.get() == "red"
+    finally:
+        COLOUR.reset(token)
+    assert result.ok
+    assert sorted({name for name, _ in seen}) == ["again", "coro", "plain", "timed"]
+    assert {colour for _, colour in seen} == {"red"}
+    assert len([name for name, _ in seen if name == "again"]) == 2
