@@ -35,7 +35,7 @@ def tools_of(ledger: Ledger) -> list[Any]:
         ledger.note(scope=scope)
         return f"purged {scope}"
 
-    return [lookup, purge]
+    return [lookup, find, purge]
 
 
 class Played:
