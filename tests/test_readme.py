@@ -19,16 +19,14 @@ from structlog.testing import capture_logs
 from fsm_agent import Agent, Limits, RunResult, State, Status, StopReason
 from fsm_agent.cli import app
 from fsm_agent.cli.endings import EXIT_CODES, USAGE
-from fsm_agent.diagrams import mermaid
 from fsm_agent.dialects import DIALECTS
 from fsm_agent.observe import silent_logger
 from fsm_agent.table import TABLE
 from fsm_agent.testing import Call, ScriptedModel, call, forever, reply, server
 from fsm_agent.tools.spec import ToolOptions
 from tests.cli.kit import fsm
+from tests.readme_parts import CHINESE, ENGLISH, FENCED, ROOT, diagram, limits, table
 
-ROOT = Path(__file__).resolve().parents[1]
-ENGLISH, CHINESE = "README.md", "README.zh-CN.md"
 READMES = (ENGLISH, CHINESE)
 PAGES = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "diagrams/README.md")
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
@@ -45,8 +43,7 @@ class Block:
 
 def blocks_of(text: str) -> list[Block]:
     """The fenced blocks of a page."""
-    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [Block(one[1], one[2], text.count("\n", 0, one.start()) + 1) for one in found]
+    return [Block(one[1], one[2], text.count("\n", 0, one.start()) + 1) for one in FENCED.finditer(text)]
 
 
 def part_of(text: str, name: str) -> str:
@@ -211,26 +208,20 @@ def test_the_two_commands_stand_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", READMES)
 def test_the_diagram_is_the_table(name: str) -> None:
-    """The picture at the top is drawn from the rows."""
-    (diagram,) = (block.text for block in blocks_of(TEXTS[name]) if block.language == "mermaid")
-    assert diagram == f"{mermaid(TABLE, guards=False)}\n"
+    """The picture at the top is drawn from the rows (mend it: `python -m tests.readme_parts`)."""
+    (drawn,) = (block.text for block in blocks_of(TEXTS[name]) if block.language == "mermaid")
+    assert drawn == diagram()
 
 
 @pytest.mark.parametrize("name", READMES)
 def test_the_table_is_what_the_command_prints(name: str) -> None:
     """The table of the page is the output of `fsm-agent table` in a terminal of 100 columns."""
-    printed = fsm("table", env={"COLUMNS": "100"}).out
-    told = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines()).strip("\n")
-    assert part_of(TEXTS[name], "table") == f"```text\n{told}\n```\n"
+    assert part_of(TEXTS[name], "table") == table()
 
 
 def test_the_limits_are_those_of_the_code() -> None:
     """Name, default and meaning of each limit, in the order of the class."""
-    shown = ["none" if field.default is None else str(field.default) for field in Limits.model_fields.values()]
-    rows = [
-        [f"`{name}`", f"`{default}`", field.description or ""]
-        for (name, field), default in zip(Limits.model_fields.items(), shown, strict=True)
-    ]
+    rows = [list(row) for row in limits()]
     assert rows_of(part_of(TEXTS[ENGLISH], "limits"), "limit") == rows
     translated = rows_of(part_of(TEXTS[CHINESE], "limits"), "限制")
     assert [row[:2] for row in translated] == [row[:2] for row in rows]

@@ -1,0 +1,77 @@
+"""What the READMEs take from the code. `python -m tests.readme_parts` writes it into both, after a change of table, limits or example.
+
+The examples are written in the English page; the Chinese one gets its code, commands and output from there, letter for letter.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from fsm_agent.diagrams import mermaid
+from fsm_agent.limits import Limits
+from fsm_agent.table import TABLE
+from tests.cli.kit import fsm
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+ENGLISH, CHINESE = "README.md", "README.zh-CN.md"
+FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def diagram() -> str:
+    """The picture at the top."""
+    return f"{mermaid(TABLE, guards=False)}\n"
+
+
+def table() -> str:
+    """What `fsm-agent table` prints in a terminal of 100 columns, without the spaces at the ends of lines."""
+    printed = fsm("table", env={"COLUMNS": "100"}).out.strip("\n")
+    told = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n")
+    return f"```text\n{told}\n```\n"
+
+
+def limits() -> list[tuple[str, str, str]]:
+    """Name, default and meaning of each limit, as cells of a Markdown table."""
+    fields = Limits.model_fields.items()
+    return [(f"`{name}`", f"`{_written(field.default)}`", field.description or "") for name, field in fields]
+
+
+def _written(default: object) -> str:
+    return "none" if default is None else str(default)
+
+
+def filled(english: str) -> str:
+    """The English page with its diagram, table and limits as the code has them."""
+    rows = "".join(f"| {' | '.join(row)} |\n" for row in limits())
+    english = _with_part(english, "limits", f"| limit | default | meaning |\n|---|---|---|\n{rows}")
+    english = _with_part(english, "table", table())
+    return re.sub(r"```mermaid\n.*?```", lambda _: f"```mermaid\n{diagram()}```", english, count=1, flags=re.DOTALL)
+
+
+def _with_part(page: str, name: str, text: str) -> str:
+    marks = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+    return re.sub(marks, lambda found: f"{found[1]}{text}{found[2]}", page, flags=re.DOTALL)
+
+
+def translated(chinese: str, english: str) -> str:
+    """The Chinese page with the fenced blocks of the English one. Raises `ValueError` when it has not as many."""
+    blocks = [found[0] for found in FENCED.finditer(english)]
+    if len(blocks) != len(FENCED.findall(chinese)):
+        raise ValueError(
+            f"the pages differ in their fenced blocks: give the Chinese one {len(blocks)}, empty ones will do"
+        )
+    rest = iter(blocks)
+    return FENCED.sub(lambda _: next(rest), chinese)
+
+
+def main() -> None:
+    """Write both pages."""
+    english = filled((ROOT / ENGLISH).read_text(encoding="utf-8"))
+    chinese = translated((ROOT / CHINESE).read_text(encoding="utf-8"), english)
+    (ROOT / ENGLISH).write_text(english, encoding="utf-8", newline="\n")
+    (ROOT / CHINESE).write_text(chinese, encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
