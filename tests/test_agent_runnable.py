@@ -1382,6 +1382,37 @@ def test_an_async_approver_in_a_sync_run_is_wrong_use() -> None:
         run(make(model, [ASKING], approve=approve), "pay")
 
 
+@pytest.mark.parametrize("way", ["invoke", "stream"])
+def test_a_person_is_asked_on_the_thread_of_the_caller(way: str) -> None:
+    """A terminal or a window belongs to one thread: `approve`, observers and the store are called on the caller's."""
+    threads: dict[str, set[int]] = {"approve": set(), "observer": set(), "store": set()}
+
+    def noting(what: str) -> None:
+        threads[what].add(threading.get_ident())
+
+    class Store:
+        """Keeps nothing."""
+
+        def open(self, thread_id: str, run_id: str) -> Any:
+            """Open."""
+            noting("store")
+            return ()
+
+        def close(self, thread_id: str, run_id: str, history: Any) -> None:
+            """Close."""
+            noting("store")
+
+    def approve(_: Any) -> bool:
+        noting("approve")
+        return True
+
+    for observers in ([], [lambda _: noting("observer")]):
+        with ScriptedModel([call("add", a=1, b=2), call("transfer", amount=10), "done"]) as model:
+            agent = make(model, [add, ASKING], approve=approve, store=Store(), observers=observers)
+            assert run(agent, "pay", way, THREAD).answer == "done"
+    assert threads == {what: {threading.get_ident()} for what in threads}
+
+
 def test_only_some_calls_may_need_a_person() -> None:
     """`requires_approval` may be a function of the arguments."""
     asked: list[Any] = []

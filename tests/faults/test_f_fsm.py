@@ -466,6 +466,32 @@ def test_f11_a_model_call_that_meets_the_deadline_ends_for_the_deadline(way: str
     assert model.count == 1
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_f11_a_call_is_cut_by_the_deadline_of_its_run(kind: str, way: str) -> None:
+    """A tool that would take for ever is given up on when the run's own time is over, long before the tool's time-out."""
+    release = threading.Event()
+
+    @tool("slow")
+    def slow() -> str:
+        """Take long."""
+        release.wait(PATIENCE)
+        return "late"
+
+    @tool("slow")
+    async def aslow() -> str:
+        """Take long."""
+        await asyncio.sleep(PATIENCE)
+        return "late"
+
+    with ScriptedModel([call("slow")]) as model:
+        agent = make(model, [slow if kind == "sync" else aslow], clock=None, limits={"deadline": 0.05})
+        result = run(agent, "go", way)
+    release.set()
+    assert (result.status, result.reason) == (Status.FAILED, StopReason.DEADLINE)
+    assert 0.05 <= result.elapsed < PATIENCE / 2
+
+
 def test_f11_a_time_out_really_stops_the_work() -> None:
     """An async tool that is timed out is cancelled, its clean-up runs, and nothing of it goes on afterwards."""
     log: list[str] = []
