@@ -101,6 +101,10 @@ class Engine(RuleBasedStateMachine):
     def _waits_for(self, kind: type) -> bool:
         return isinstance(self.pending, kind)
 
+    def _waited(self) -> float:
+        """How long the run has waited for a person."""
+        return self.run.job.now() - self.run.transitions[-1].at
+
     def _now(self, pause: float = 0.0) -> float:
         self.play.passes(pause)
         return self.run.job.now()
@@ -137,7 +141,7 @@ class Engine(RuleBasedStateMachine):
         """Yes, no, something else, or nothing in time."""
         assert isinstance(self.pending, AskHuman)
         now = self._now(pause)
-        self._answer(data.draw(answers(self.pending, now, now - self.run.transitions[-1].at)))
+        self._answer(data.draw(answers(self.pending, now, self._waited())))
 
     @precondition(lambda self: self._waits_for(AskHuman))
     @rule(data=st.data())
@@ -145,7 +149,7 @@ class Engine(RuleBasedStateMachine):
         """A decision about every call, also about those that nobody asked about."""
         decided = {call.id: data.draw(decisions) for call in self.run.ctx.calls}
         now = self._now()
-        self._answer(Answered(decisions=decided, waited=now - self.run.transitions[-1].at, at=now))
+        self._answer(Answered(decisions=decided, waited=self._waited(), at=now))
 
     @precondition(lambda self: self._waits_for(AskHuman))
     @rule(pause=st.sampled_from([0.0, 500.0]))
@@ -158,6 +162,23 @@ class Engine(RuleBasedStateMachine):
         self._now(pause)
         self.core = drive(self.run)
         assert next(self.core) == asked
+
+    @precondition(lambda self: self.pending is not None)
+    @rule(data=st.data(), times=st.integers(3, 9))
+    def everybody_goes_on(self, data: st.DataObject, times: int) -> None:
+        """Several effects in a row, each with whatever comes of it."""
+        for _ in range(times):
+            if self.pending is None:
+                return
+            match self.pending:
+                case CallModel():
+                    self._answer(data.draw(replies(self._now())))
+                case CallTools():
+                    self._answer(data.draw(returns(self.pending, self._now())))
+                case AskHuman():
+                    self._answer(data.draw(answers(self.pending, self._now(), self._waited())))
+                case Wait(seconds=seconds):
+                    self._answer(Waited(self._now(seconds)))
 
     @precondition(lambda self: self.pending is None)
     @rule(event=st.sampled_from(list(Event)))
@@ -325,7 +346,7 @@ class Engine(RuleBasedStateMachine):
                 return Waited(self._now())
             case AskHuman():
                 decided = {call.id: Approve() for call in effect.calls}
-                return Answered(decisions=decided, waited=self._now() - self.run.transitions[-1].at, at=self._now())
+                return Answered(decisions=decided, waited=self._waited(), at=self._now())
 
 
 TestEngine = Engine.TestCase
