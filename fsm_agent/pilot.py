@@ -28,6 +28,8 @@ Driven = Generator[Transitioned | RunResult | Work | Here, Any, None]
 _LANDED: Final = "landed"
 _RAISED: Final = "raised"
 _SOONER: Final = "sooner"
+_NAP: Final = 1.0
+"""Seconds that the watcher sleeps at least while no call is under way."""
 _PATIENCE: Final = 5.0
 """Seconds that an interrupt waits for the pilot to leave the engine's own code."""
 
@@ -115,6 +117,7 @@ class _Flight:
         self._due = _due(work)
         self._wakes = self._due
         self._interrupt: BaseException | None = None
+        self._ended: tuple[str, Any] | None = None
 
     def watch(self) -> Callable[[], Any]:
         """Let a worker fly, and wait until the run is to go on on this thread. Returns how; raises what the run raised."""
@@ -137,7 +140,8 @@ class _Flight:
         """How the pilot landed, or why the run was taken from it."""
         while True:
             with self._lock:
-                self._wakes = wakes = self._due if self._at_work else inf
+                # Between two calls the due time of the last one will do: waking for each call would cost what the flight saves.
+                self._wakes = wakes = self._due if self._at_work else max(self._due, time.monotonic() + _NAP)
             try:
                 kind, value = self._inbox.get(timeout=None if wakes == inf else max(wakes - time.monotonic(), 0.0))
             except Empty:
@@ -152,15 +156,13 @@ class _Flight:
 
     def _landing(self, interrupt: BaseException) -> tuple[str, Any]:
         """Interrupted while the pilot was not waiting for a call: it passes the interrupt on at the next one, and reports."""
-        while True:
+        while self._ended is None:
             try:
-                kind, value = self._inbox.get(timeout=_PATIENCE)
+                self._inbox.get(timeout=_PATIENCE)
             except Empty:
-                return _RAISED, interrupt
-            if kind is _RAISED:
-                return kind, value
-            if kind is _LANDED:
-                return CANCEL, interrupt
+                break
+        kind, value = self._ended or (_RAISED, interrupt)
+        return (kind, value) if kind is _RAISED else (CANCEL, interrupt)
 
     def _take(self, interrupt: BaseException | None, *, overdue: bool = False) -> bool:
         """Take the run from the pilot, if it is in the middle of a call (and that one is overdue)."""
@@ -180,9 +182,10 @@ class _Flight:
                 if item is None:
                     return
         except BaseException as error:  # noqa: BLE001 - passed on to the caller
-            self._inbox.put((_RAISED, error))
+            self._ended = (_RAISED, error)
         else:
-            self._inbox.put((_LANDED, None))
+            self._ended = (_LANDED, None)
+        self._inbox.put(self._ended)
 
     def _after(self, work: Work) -> Any:
         """Do `work` and tell the run. The item after it; None when the run was taken meanwhile."""
@@ -217,7 +220,7 @@ class _Flight:
             if self._job.cancel_reason is not None:
                 return CancelRequested(self._job.cancel_reason)
             self._at_work, self._due = True, due
-            sooner = due < self._wakes
+            sooner, self._wakes = due < self._wakes, min(due, self._wakes)
         if sooner:
             self._inbox.put((_SOONER, None))
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from langchain_core.messages import AnyMessage
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,7 +16,7 @@ from fsm_agent.machine import Evaluated
 __all__ = ["RunResult", "Token", "Transitioned"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Transitioned:
     """One transition of a run, as it is logged, streamed and kept in `RunResult.transitions`.
 
@@ -42,6 +43,13 @@ class Transitioned:
     at: float
     reason: StopReason | None = None
     error: str = ""
+
+    @classmethod
+    def made_of(cls, fields: dict[str, Any]) -> Self:
+        """The record with exactly these fields, all of them; the constructor would set them one by one, at twice the cost."""
+        record = object.__new__(cls)
+        object.__setattr__(record, "__dict__", fields)
+        return record
 
     def __str__(self) -> str:
         asked = ", ".join(f"{guard.guard}={'yes' if guard.result else 'no'}" for guard in self.guards)

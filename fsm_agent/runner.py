@@ -62,7 +62,8 @@ class Runner:
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
                 if isinstance(item, Transitioned):
-                    yield item
+                    if run.job.streaming:
+                        yield item
                     item = next(core, None)
                     continue
                 if outcome is None:

@@ -22,7 +22,7 @@ __all__ = ["Run", "drive"]
 
 _ERROR_CHARS: Final = 500
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
-_READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED)
+_READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED, Event.THOUGHT)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,26 +48,28 @@ class Run:
         now = self.job.now()
         event, target = fired.row.event, fired.row.target
         failure = ctx.failure if event in _FAILURES else None
-        record = Transitioned(
-            run_id=ctx.run_id,
-            seq=ctx.seq,
-            source=fired.row.source,
-            event=event,
-            target=target,
-            guards=fired.guards,
-            step=ctx.step,
-            tokens=ctx.usage.total,
-            estimated_tokens=ctx.usage.estimated,
-            model_calls=ctx.model_calls,
-            tool_calls=ctx.tool_calls,
-            failures=ctx.failures,
-            tools=tuple([call.tool for call in ctx.calls]),
-            signatures=tuple([call.signature for call in ctx.calls]),
-            repairs=ctx.repairs if ctx.repairs and event in _READINGS else (),
-            elapsed_ms=(now - self._last) * 1000,
-            at=now,
-            reason=ctx.cause.reason if target is State.ABORT and ctx.cause is not None else fired.row.reason,
-            error="" if failure is None else redact_text(failure.error[:_ERROR_CHARS]),
+        record = Transitioned.made_of(
+            {
+                "run_id": ctx.run_id,
+                "seq": ctx.seq,
+                "source": fired.row.source,
+                "event": event,
+                "target": target,
+                "guards": fired.guards,
+                "step": ctx.step,
+                "tokens": ctx.usage.total,
+                "estimated_tokens": ctx.usage.estimated,
+                "model_calls": ctx.model_calls,
+                "tool_calls": ctx.tool_calls,
+                "failures": ctx.failures,
+                "tools": tuple([call.tool for call in ctx.calls]),
+                "signatures": tuple([call.signature for call in ctx.calls]),
+                "repairs": ctx.repairs if ctx.repairs and event in _READINGS else (),
+                "elapsed_ms": (now - self._last) * 1000,
+                "at": now,
+                "reason": ctx.cause.reason if target is State.ABORT and ctx.cause is not None else fired.row.reason,
+                "error": "" if failure is None else redact_text(failure.error[:_ERROR_CHARS]),
+            }
         )
         self._last = now
         self.transitions.append(record)

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 
 from fsm_agent.dialects.repair import Malformed
 from fsm_agent.effects import Call, Replied, Result
-from fsm_agent.history import Block, text_of
+from fsm_agent.history import Block, Mould, text_of
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
@@ -34,6 +34,7 @@ __all__ = [
 
 Purpose = Literal["plan", "answer"]
 # `isinstance` with a pydantic class is slow for what is no instance of it, and most messages are one of these.
+_SYSTEM: Final = Mould(SystemMessage("text"))
 _NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
 
 
@@ -69,6 +70,7 @@ class Thought:
     """The model thought aloud: costs a step, calls nothing, answers nothing."""
 
     text: str
+    repairs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,9 @@ def _join(first: Any, second: Any) -> Any:
 
 def one_system(text: str) -> tuple[AnyMessage, ...]:
     """The system message, or nothing for an empty text."""
-    return (SystemMessage(text),) if text else ()
+    if not text:
+        return ()
+    return (_SYSTEM.cast(content=text) if text.isascii() else SystemMessage(text),)
 
 
 def plain(message: AnyMessage) -> str:

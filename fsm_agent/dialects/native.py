@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
@@ -29,7 +29,7 @@ from fsm_agent.dialects.repair import (
     split_thinking,
 )
 from fsm_agent.effects import Call, Replied, Result
-from fsm_agent.history import flatten
+from fsm_agent.history import Mould, flatten
 from fsm_agent.language import Texts
 
 __all__ = ["Native", "read_text", "requested"]
@@ -75,16 +75,8 @@ class Native:
         """The assistant message with its calls, and one tool message for each, in order."""
         _, text = split_thinking(reply.text)
         made = [{"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"} for call in calls]
-        asked = AIMessage("" if reply.calls == () else text, tool_calls=made)
-        answers = [
-            ToolMessage(
-                result.text or "(empty)",
-                tool_call_id=call.id,
-                name=call.name,
-                status="success" if result.ok else "error",
-            )
-            for call, result in zip(calls, results, strict=True)
-        ]
+        asked = _asked("" if reply.calls == () else text, made)
+        answers = [_answer(call, result) for call, result in zip(calls, results, strict=True)]
         return (asked, *answers)
 
     def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
@@ -99,6 +91,23 @@ class Native:
     def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
         """The answer as the assistant's message."""
         return (AIMessage(text),)
+
+
+_ASKED: Final = Mould(AIMessage("text", tool_calls=[{"name": "name", "args": {}, "id": "id", "type": "tool_call"}]))
+_ANSWER: Final = Mould(ToolMessage("text", tool_call_id="id", name="name", status="success"))
+
+
+def _asked(text: str, calls: list[dict[str, Any]]) -> AIMessage:
+    if calls and text.isascii() and not [one for one in calls if not (one["name"].isascii() and one["id"].isascii())]:
+        return _ASKED.cast(content=text, tool_calls=calls)
+    return AIMessage(text, tool_calls=calls)
+
+
+def _answer(call: Call, result: Result) -> ToolMessage:
+    text, status = result.text or "(empty)", "success" if result.ok else "error"
+    if text.isascii() and call.id.isascii() and call.name.isascii():
+        return _ANSWER.cast(content=text, tool_call_id=call.id, name=call.name, status=status)
+    return ToolMessage(text, tool_call_id=call.id, name=call.name, status=status)
 
 
 def requested(call_id: str, name: str, arguments: object, *, truncated: bool) -> tuple[Requested, ...]:

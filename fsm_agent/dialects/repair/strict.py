@@ -96,7 +96,9 @@ def _encodable(value: Any) -> bool:
 def checked(given: Mapping[str, Any]) -> Parsed | Malformed:
     """A mapping parsed elsewhere, held to the same bounds. Walked without recursion."""
     # Nearly every call is a few short plain values, which break no bound.
-    if len(given) < _FEW and not [key for key, item in given.items() if not (type(key) is str and _simple(key) and _simple(item))]:
+    if len(given) < _FEW and not [
+        key for key, item in given.items() if not (type(key) is str and _simple(key) and _simple(item))
+    ]:
         return Parsed(dict(given))
     pending: list[tuple[Any, int]] = [(given, 1)]
     visited = 0
