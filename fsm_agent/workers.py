@@ -15,7 +15,8 @@ from typing import Final
 
 __all__ = ["start"]
 
-_IDLE_KEPT: Final = 32
+_IDLE_KEPT: Final = 256
+"""As many as a busy service has runs at once: starting a thread costs more than the tool call that it is for."""
 _idle: list[SimpleQueue[Callable[[], None]]] = []
 _lock = threading.Lock()
 
