@@ -94,25 +94,36 @@ def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
 def earlier_blocks(task: Task, dialect: Dialect, texts: Texts) -> tuple[Block, ...]:
     """The earlier messages as blocks of turns, in the dialect's own form.
 
+    What stands before the first user message (a greeting) is left out, because no strict template takes it there.
     A round is kept when it is whole: an assistant message with calls, followed by the result of each. Half a round is left out, because
     no provider would take it.
     """
     blocks: list[Block] = []
     turn = -1
+    said: list[str] = []
     for index, message in enumerate(task.earlier):
         if isinstance(message, HumanMessage):
             turn += 1
             blocks.append(block("task", message, turn=turn))
-        elif isinstance(message, AIMessage) and message.tool_calls:
-            kept = _whole_round(message, task.earlier[index + 1 :], dialect, texts)
-            blocks += [block("round", *kept, turn=max(turn, 0))] if kept else []
-        elif isinstance(message, AIMessage) and text_of(message.content).strip():
-            blocks.append(block("answer", *dialect.keep_answer(text_of(message.content)), turn=max(turn, 0)))
+            said = []
+        elif turn < 0 or not isinstance(message, AIMessage):
+            continue
+        elif message.tool_calls:
+            kept = _whole_round(message, said, task.earlier[index + 1 :], dialect, texts)
+            if kept:
+                # What the model had said just before belongs to the same assistant message.
+                blocks = blocks[:-1] if said else blocks
+                blocks.append(block("round", *kept, turn=turn))
+                said = []
+        elif text_of(message.content).strip():
+            blocks = blocks[:-1] if said else blocks
+            said = [*said, text_of(message.content)]
+            blocks.append(block("answer", *dialect.keep_answer("\n\n".join(said)), turn=turn))
     return tuple(blocks)
 
 
 def _whole_round(
-    message: AIMessage, following: Sequence[BaseMessage], dialect: Dialect, texts: Texts
+    message: AIMessage, before: Sequence[str], following: Sequence[BaseMessage], dialect: Dialect, texts: Texts
 ) -> tuple[AnyMessage, ...]:
     answers = {one.tool_call_id: one for one in _leading_tools(following)}
     asked = [call for call in message.tool_calls if call["id"] in answers]
@@ -121,7 +132,8 @@ def _whole_round(
     calls = [Call(id=str(one["id"]), name=one["name"], tool=one["name"], arguments=one["args"]) for one in asked]
     results = [_result(answers[call.id], call) for call in calls]
     raw = tuple(RawCall(call.id, call.name, call.arguments) for call in calls)
-    return dialect.keep_round(Replied(text=text_of(message.content), calls=raw), calls, results, texts)
+    text = "\n\n".join(part for part in (*before, text_of(message.content)) if part)
+    return dialect.keep_round(Replied(text=text, calls=raw), calls, results, texts)
 
 
 def _result(answer: ToolMessage, call: Call) -> Result:

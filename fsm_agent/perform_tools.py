@@ -35,6 +35,7 @@ _BUGS: Final = (
     RecursionError,
     ToolRefusal,
 )
+_LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _ERROR_CHARS: Final = 500
 
 
@@ -152,7 +153,7 @@ class ToolPerformer:
         )
 
     def _failed(self, tool: Tool, call: Call, job: Job, error: Exception, seconds: float) -> Result:
-        """A tool's exception as a result. A bug in the tool's own code is not retried; its words are redacted."""
+        """A tool's exception as a result. A bug is not retried, nor what may have been done; its words are redacted."""
         words = words_of(error)
         named = f"{type(error).__name__}: {words}" if words else type(error).__name__
         said = well_formed(redact_text(named))[:_ERROR_CHARS]
@@ -165,7 +166,7 @@ class ToolPerformer:
             text=text,
             digest=digest(text),
             error=type(error).__name__,
-            retryable=not isinstance(error, _BUGS),
+            retryable=not isinstance(error, _BUGS) and (tool.idempotent or not _in_doubt(error)),
             seconds=seconds,
         )
 
@@ -200,6 +201,11 @@ def _or_stop(results: Iterable[Result | _Stop]) -> list[Result]:
             raise result.error
         returned.append(result)
     return returned
+
+
+def _in_doubt(error: Exception) -> bool:
+    """True when the tool cannot know whether what it asked for was done: a time-out of its own, a connection lost midway."""
+    return isinstance(error, _LOST) or "timeout" in type(error).__name__.casefold()
 
 
 def _gone(call: Call, job: Job) -> Result:

@@ -89,7 +89,14 @@ def _failures(ctx: Context) -> dict[str, Any]:
         return {"failures": 0, "successes": ctx.successes + 1, "failure": failure}
     if failure is None:
         return {}
-    return {"failures": ctx.failures + 1, "successes": 0, "failure": failure}
+    return {"failures": _one_more(ctx), "successes": 0, "failure": failure}
+
+
+def _one_more(ctx: Context) -> int:
+    """The failures in a row with this one. The engine's own retries alone never open the circuit: a fallback comes first."""
+    if ctx.attempt == 1:
+        return ctx.failures + 1
+    return max(ctx.failures, min(ctx.failures + 1, ctx.limits.abort_after - 1))
 
 
 def _stands_in(ctx: Context, call: Call) -> bool:

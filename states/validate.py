@@ -37,8 +37,9 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     match reading:
         case Answer(text=text, repairs=repairs):
             return Step(Event.ANSWERED, ctx.change(answer=text, repairs=(*ctx.repairs, *repairs)))
-        case Thought():
-            return Step(Event.THOUGHT, ctx.change(note=texts.thought, note_kind="thought"))
+        case Thought(repairs=repairs):
+            noted = ctx.change(note=texts.thought, note_kind="thought", repairs=(*ctx.repairs, *repairs))
+            return Step(Event.THOUGHT, noted)
         case Empty():
             return Step(Event.REJECTED, ctx.change(note=texts.empty_reply, note_kind="empty"))
         case Unreadable(kind="truncated"):
@@ -99,25 +100,17 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
     names = tools.names()
     name = requested.name if hidden else resolve_name(requested.name, names)
     tool = None if name is None else tools.resolve(name)
-    if tool is None:
+    fault = requested.arguments if isinstance(requested.arguments, Malformed) else None
+    if tool is None and (fault is None or fault.kind != "truncated"):
         shown = sanitise_name(requested.name)
-        return Call(
-            id=call_id,
-            name=shown,
-            tool=shown,
-            refusal=unknown_tool(requested.name, names, ctx.language),
-            refusal_kind="unknown_tool",
-        )
+        text = unknown_tool(requested.name, names, ctx.language)
+        given = {} if isinstance(requested.arguments, Malformed) else dict(requested.arguments)
+        return Call(id=call_id, name=shown, tool=shown, arguments=given, refusal=text, refusal_kind="unknown_tool")
+    if tool is None or isinstance(requested.arguments, Malformed):
+        shown = sanitise_name(requested.name) if tool is None else tool.name
+        kind, text = _unreadable(ctx, fault)
+        return Call(id=call_id, name=shown, tool=shown, refusal=text, refusal_kind=kind, repairs=requested.repairs)
     repairs = (*requested.repairs, *(() if tool.name == requested.name else ("name_prefix",)))
-    if isinstance(requested.arguments, Malformed):
-        kind = "truncated" if requested.arguments.kind == "truncated" else "malformed"
-        texts = ctx.texts
-        text = (
-            texts.truncated
-            if kind == "truncated"
-            else texts.malformed.format(detail=requested.arguments.detail, fix=texts.not_a_tool_call)
-        )
-        return Call(id=call_id, name=tool.name, tool=tool.name, refusal=text, refusal_kind=kind, repairs=repairs)
     valid = tool.validate(requested.arguments)
     if isinstance(valid, Invalid):
         text = render(valid.problems, tool, ctx.language)
@@ -131,6 +124,13 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
             repairs=repairs,
         )
     return _judged(ctx, tool, call_id, valid.arguments, (*repairs, *valid.coercions))
+
+
+def _unreadable(ctx: Context, fault: Malformed | None) -> tuple[str, str]:
+    """The kind and the text of the refusal of arguments that cannot be read."""
+    if fault is None or fault.kind == "truncated":
+        return "truncated", ctx.texts.truncated
+    return "malformed", ctx.texts.malformed.format(detail=fault.detail, fix=ctx.texts.not_a_tool_call)
 
 
 def _judged(ctx: Context, tool: Tool, call_id: str, arguments: dict[str, object], repairs: tuple[str, ...]) -> Call:

@@ -232,13 +232,13 @@ def test_empty_thinking_is_named_too() -> None:
 def test_thinking_is_a_thought_and_never_an_action() -> None:
     """A call considered inside the thinking is not one."""
     text = "<think>Action: pay\nAction Input: {}</think>\nThought: no\nFinal Answer: 3"
-    assert parse_react(text) == ReactReply("Action: pay\nAction Input: {}\nno", None, None, "3", (Repair.THINKING,))
+    assert parse_react(text) == ReactReply("no", None, None, "3", (Repair.THINKING,))
 
 
 @pytest.mark.parametrize("text", ["The answer is 4.", "I will take Action: none of it", "", "  \n"])
 def test_text_without_labels_is_only_a_thought(text: str) -> None:
     """Whether plain text is an answer is for the dialect; here it is neither action nor answer."""
-    assert parse_react(text) == ReactReply(text.strip(), None, None, None, ())
+    assert parse_react(text) == ReactReply(text.strip(), None, None, None, (), labelled=False)
 
 
 def test_an_empty_final_answer_is_none() -> None:

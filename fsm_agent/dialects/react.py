@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
@@ -24,7 +24,7 @@ from fsm_agent.dialects.base import (
 )
 from fsm_agent.dialects.native import requested
 from fsm_agent.dialects.react_text import ReactReply, parse_react
-from fsm_agent.dialects.repair import Malformed, split_thinking
+from fsm_agent.dialects.repair import Malformed, Repair, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observations, rejected
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -48,7 +48,7 @@ class React:
         tools = [describe(tool) for tool in prompt.tools]
         protocol = texts.react_answer if prompt.purpose == "answer" else "\n".join([texts.react_rules, *tools])
         text = f"{prompt.system}\n\n{protocol}".strip()
-        known = known_so_far(prompt, _ANSWER_LABEL)
+        known = known_so_far(prompt, f'write "{_ANSWER_LABEL}"')
         return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *known))
 
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
@@ -79,7 +79,10 @@ class React:
         return (AIMessage("\n".join(said)), observations(results, texts))
 
     def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
-        """What the model said, when it said anything, and the note."""
+        """What the model said, when it said anything, and the note; a result that it invented is left out."""
+        said = parse_react(reply.text)
+        if Repair.DROPPED_OBSERVATION in said.repairs:
+            return rejected(replace(reply, text=f"Thought: {said.thought}" if said.thought else ""), note)
         return rejected(reply, note)
 
     def keep_note(self, note: str) -> tuple[AnyMessage, ...]:
@@ -107,5 +110,6 @@ def _reading(said: ReactReply, text: str, *, truncated: bool) -> Reading:
         return Unreadable("malformed", said.arguments.detail, said.repairs)
     if said.answer is not None and said.answer.strip():
         return Answer(said.answer.strip(), said.repairs)
-    labelled = "thought" in text.casefold().split(":", 1)[0]
-    return Thought(said.thought) if labelled else Answer(text.strip(), (*said.repairs, "no_label"))
+    if not said.labelled:
+        return Answer(text.strip(), (*said.repairs, "no_label"))
+    return Thought(said.thought, said.repairs) if said.thought else Empty()

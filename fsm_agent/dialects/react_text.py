@@ -25,6 +25,8 @@ class ReactReply:
     arguments: Parsed | Malformed | None
     answer: str | None
     repairs: tuple[str, ...] = ()
+    labelled: bool = True
+    """False when the text has no label at all."""
 
 
 _LABEL: Final = re.compile(
@@ -52,7 +54,7 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
     and is dropped. After `Final Answer:` only an action with an input is one; everything else belongs to the answer.
     Labels inside the JSON of an input are text. `truncated` says that the reply was cut, as for `parse_arguments`.
     """
-    thinking, body = split_thinking(text)
+    _, body = split_thinking(text)
     repairs: list[str] = [Repair.THINKING] if body != text else []
     sections = _sections(body)
     kept = _before_observation(sections)
@@ -61,7 +63,7 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
     actions = _actions(body, kept)
     answers = [section for section in kept if section.label == "finalanswer"]
     until = actions[0][0] if actions else next(iter(answers), None)
-    thought = "\n".join(part for part in (thinking, _thought(body, kept, until)) if part)
+    thought = _thought(body, kept, until)
     if actions:
         repairs += [Repair.FIRST_OF_SEVERAL] if len(actions) > 1 else []
         repairs += [Repair.ACTION_OVER_ANSWER] if answers else []
@@ -72,7 +74,8 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
         return ReactReply(thought, None, None, answer or None, tuple(repairs))
     stray = any(section.label == "actioninput" for section in kept)
     lost = Malformed(Fault.MISSING, "there is an Action Input without an Action") if stray else None
-    return ReactReply(thought, None, lost, None, tuple(repairs))
+    labelled = any(section.label for section in sections)
+    return ReactReply(thought, None, lost, None, tuple(repairs), labelled)
 
 
 def _sections(body: str) -> list[_Section]:
