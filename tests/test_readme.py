@@ -280,7 +280,7 @@ def test_the_demo_prints_what_the_page_shows(name: str) -> None:
     script = [
         call("query_order", order_id="SO-2024-001"),
         call("query_order", order_id="SO-2024-002"),
-        call("calculator", expression="129.90 + 45.00"),
+        call("calculator", expression="129.90 + 45.00", precision=2),
         call("write_file", path="total.txt", content="174.9"),
         "174.9",
     ]
