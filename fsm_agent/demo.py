@@ -31,7 +31,8 @@ TASKS: Final[Mapping[Language, str]] = MappingProxyType(
     {
         "en": f"Look up order {ORDERS[0]} and order {ORDERS[1]}, add up their totals with the calculator, "
         f"and write the sum to {FILE}.",
-        "zh": f"查询订单 {ORDERS[0]} 和订单 {ORDERS[1]}，用计算器把两个订单的总额相加，再把结果写入文件 {FILE}。",
+        "zh": f"查询订单 {ORDERS[0]} 和订单 {ORDERS[1]}，用计算器把两个订单的总额相加，把总和写入文件 {FILE}，"
+        "最后用中文告诉我总和是多少。",
     }
 )
 SYSTEMS: Final[Mapping[Language, str]] = MappingProxyType(
@@ -41,7 +42,7 @@ SYSTEMS: Final[Mapping[Language, str]] = MappingProxyType(
         "the answer repeats what the tools returned.",
         "zh": "你一步一步地工作。你自己不知道任何订单、数字和文件，只有工具知道。"
         "每次只调用一个工具，按照任务的顺序进行。"
-        "只有当任务的每一部分都已由工具完成时才能结束；答案要重复工具返回的结果。",
+        "只有当任务的每一部分都已由工具完成时才能结束；答案要重复工具返回的结果，并且用中文写。",
     }
 )
 

@@ -16,7 +16,20 @@ from fsm_agent import workers
 from fsm_agent.clock import Clock
 from fsm_agent.language import Language
 
-__all__ = ["CANCEL", "HERE", "CancelRequested", "Emit", "Here", "Job", "TimedOut", "Work", "blocking", "in_thread", "on_task", "waiting"]
+__all__ = [
+    "CANCEL",
+    "HERE",
+    "CancelRequested",
+    "Emit",
+    "Here",
+    "Job",
+    "TimedOut",
+    "Work",
+    "blocking",
+    "in_thread",
+    "on_task",
+    "waiting",
+]
 
 T = TypeVar("T")
 Emit = Callable[[str], None]

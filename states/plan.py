@@ -66,6 +66,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         fresh=(),
         note="",
         note_kind="",
+        told="",
         repairs=outcome.repairs,
     )
     return Step(Event.REPLIED, replied)

@@ -6,7 +6,7 @@ A dialect never executes, never decides, and never sees limits: it turns data in
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal, Protocol
 
@@ -100,7 +100,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """All that a dialect needs to write a prompt: what to send (`blocks`), what can be called (`tools`), what is known (`done`)."""
+    """All that a dialect needs to write a prompt: what to send (`blocks`), what can be called (`tools`), what is known (`done`).
+
+    `failed` are the calls of the newest round that gave no result, `told` what the engine has to say beside results.
+    """
 
     system: str
     blocks: tuple[Block, ...]
@@ -109,7 +112,8 @@ class Prompt:
     texts: Texts
     task: str = ""
     done: tuple[Done, ...] = ()
-    spent: frozenset[str] = field(default_factory=frozenset)
+    failed: tuple[Done, ...] = ()
+    told: str = ""
 
 
 class Dialect(Protocol):
