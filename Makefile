@@ -37,8 +37,9 @@ format: $(VENV)/.ready-dev ## Format, and mend what the linter can mend
 bench: $(VENV)/.ready-bench ## Set up with the peers, then measure the time per step against theirs
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
-diagrams: $(VENV)/.ready-local ## Draw diagrams/ anew from the table
+diagrams: $(VENV)/.ready-dev ## Draw diagrams/ and the generated parts of the READMEs anew
 	$(BIN)/python -m fsm_agent.diagrams $(ARGS)
+	$(BIN)/python -m tests.readme_parts
 
 clean: ## Remove the environment and every cache of the checkout (the weights stay in the user's cache)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov dist build
