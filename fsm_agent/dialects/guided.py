@@ -2,7 +2,7 @@
 
 Measured on such models: they answer at once with invented values, lose what earlier calls gave, and repeat calls when nothing is missing.
 So every reply begins with a thought, an answer is possible once a tool was tried, each further prompt is one message with the task and
-everything that is known, and after an exact repeat only the answer is left.
+everything that is known, and a tool that was just called twice in the same way is not offered in the next reply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GuidedJson:
         if prompt.purpose == "answer" or not prompt.tools:
             return _format([_thoughtful(answer_variant())])
         if prompt.done or prompt.failed:
-            offered = [] if _repeated(prompt) else [_call(tool) for tool in prompt.tools]
+            offered = [_call(tool) for tool in prompt.tools if tool.name != _just_repeated(prompt)]
             return _format([_thoughtful(one) for one in (answer_variant(), *offered)])
         return _format([_thoughtful(_call(tool)) for tool in prompt.tools])
 
@@ -99,7 +99,7 @@ def _situation(prompt: Prompt) -> tuple[AnyMessage, ...]:
         parts.append(f"{texts.guided_known}\n" + "\n".join(lines))
     if prompt.told:
         parts.append(prompt.told)
-    if prompt.purpose == "answer" or _repeated(prompt):
+    if prompt.purpose == "answer":
         parts.append(texts.guided_answer.format(finish=FINISH))
     elif prompt.failed:
         parts.append(texts.guided_retry)
@@ -131,12 +131,13 @@ def _thoughtful(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "properties": {**thought, **call["properties"]}, "required": [*thought, *call["required"]]}
 
 
-def _repeated(prompt: Prompt) -> bool:
-    """True when the newest call was an exact repeat: small models do that when nothing is missing, so the answer is due."""
+def _just_repeated(prompt: Prompt) -> str:
+    """The tool whose newest call was an exact repeat: it is not offered in the next reply, so that the model moves on."""
     if not prompt.done:
-        return False
-    newest = prompt.done[-1].call.signature
-    return any(one.call.signature == newest for one in prompt.done[:-1])
+        return ""
+    newest = prompt.done[-1].call
+    again = any(one.call.signature == newest.signature for one in prompt.done[:-1])
+    return newest.tool if again else ""
 
 
 def _format(variants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
