@@ -125,7 +125,6 @@ class Context:
     call_ids: frozenset[str] = frozenset()
     note: str = ""
     note_kind: str = ""
-    told: str = ""
     seen: Mapping[str, Seen] = field(default_factory=dict)
     recent: tuple[tuple[str, str], ...] = ()
     learned: frozenset[tuple[str, str]] = frozenset()

@@ -43,15 +43,6 @@ class Texts:
     json_think: str
     json_answer: str
     ledger: str
-    guided_rules: str
-    guided_first: str
-    guided_task: str
-    guided_known: str
-    guided_returned: str
-    guided_failed: str
-    guided_next: str
-    guided_retry: str
-    guided_answer: str
     react_rules: str
     react_answer: str
     summary: str
@@ -97,16 +88,6 @@ EN: Final = Texts(
     json_answer='Reply with one JSON object: {{"action": "{finish}", "action_input": {{"answer": <the complete answer>}}}}.',
     ledger="Known so far:\n{known}\nTask: {task}\nDoes this answer the whole task? If yes, {finish}. "
     "If not, call the next tool, with values from these results.",
-    guided_rules="You solve a task by calling tools. Never compute or guess: every value comes from the task or from a tool's result.\nActions:",
-    guided_first='Every reply is one JSON object with "thought", "action" and "action_input". The thought is one short sentence: in the first '
-    "reply, what must be found out first and what then; in every other one, whether the results solve the task or what is still missing.",
-    guided_task="Task: {task}",
-    guided_known="Results so far:",
-    guided_returned="- {call} returned: {text}",
-    guided_failed="- {call} failed: {error}",
-    guided_next="Is the task solved by these results? If nothing is missing, {finish}. Only if something is missing, call one more tool.",
-    guided_retry="The last call does not work. Either call another tool first to get the right value, or correct the value.",
-    guided_answer="Now {finish}: answer the task with these results.",
     react_rules="Never compute or guess yourself: every value comes from the task or from the result of a tool.\n"
     "Reply in exactly one of these two forms, then stop.\n"
     "Thought: <what is needed next>\nAction: <name of one tool>\nAction Input: <its arguments as one JSON object>\n"
@@ -153,16 +134,6 @@ ZH: Final = Texts(
     json_think="- {think}(thought: string)：只思考，不行动。",
     json_answer='只回复一个 JSON 对象：{{"action": "{finish}", "action_input": {{"answer": <完整的答案>}}}}。',
     ledger="目前已知：\n{known}\n任务：{task}\n这些结果是否已经回答了整个任务？如果是，用 {finish}；如果不是，用这些结果中的值调用下一个工具。",
-    guided_rules="你通过调用工具来完成任务。不要自己计算或猜测：每个值都来自任务或工具的结果。\n可用的 action：",
-    guided_first='每次只回复一个 JSON 对象，包含 "thought"、"action" 和 "action_input"。thought 是一句话：第一次回复说明先要知道什么、然后做什么；'
-    "之后每次说明这些结果是否已经解决了任务，或者还缺什么。",
-    guided_task="任务：{task}",
-    guided_known="目前的结果：",
-    guided_returned="- {call} 返回：{text}",
-    guided_failed="- {call} 失败：{error}",
-    guided_next="这些结果是否已经解决了任务？如果什么都不缺，就用 {finish}；只有还缺什么时，才再调用一个工具。",
-    guided_retry="最后一个调用行不通。要么先调用另一个工具来得到正确的值，要么改正这个值。",
-    guided_answer="现在用 {finish}：根据这些结果回答任务。",
     react_rules="不要自己计算或猜测：每个值都来自任务或工具的结果。\n只用下面两种格式之一回复，然后停止。标签保持英文。\n"
     "Thought: <下一步需要什么>\nAction: <一个工具的名称>\nAction Input: <参数，一个 JSON 对象>\n"
     "任务完成时：\nThought: <为什么已经完成>\nFinal Answer: <完整的答案>\n工具：",

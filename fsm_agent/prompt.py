@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from fsm_agent.context import Context
-from fsm_agent.dialects.base import Done, Prompt, Purpose
+from fsm_agent.dialects.base import Prompt, Purpose
 from fsm_agent.history import Block, estimate_text
 from fsm_agent.tools.spec import Tool
 
@@ -25,15 +25,7 @@ def prompt_of(ctx: Context, purpose: Purpose) -> Prompt:
         texts=ctx.texts,
         task=ctx.task,
         done=ctx.done,
-        failed=_failed(ctx),
-        told=ctx.told,
     )
-
-
-def _failed(ctx: Context) -> tuple[Done, ...]:
-    """The calls of the newest round that gave no result."""
-    bad = {result.call_id: result for result in ctx.results if not result.ok}
-    return tuple([Done(call, bad[call.id]) for call in ctx.calls if call.id in bad]) if bad else ()
 
 
 def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None = None) -> int:

@@ -74,6 +74,6 @@ def _noted(ctx: Context, note: str) -> Context:
     """The context with `note` to the model after the open round, in one block with it so that a window keeps both or neither."""
     kept = ctx.setup.dialect.keep_note(note)
     if ctx.round is None:
-        return ctx.change(round=block("note", *kept, turn=ctx.turn), told=note)
+        return ctx.change(round=block("note", *kept, turn=ctx.turn))
     joined = Block(ctx.round.kind, (*ctx.round.messages, *kept), turn=ctx.turn)
-    return ctx.change(round=block(joined.kind, *joined.messages, turn=ctx.turn), told=note)
+    return ctx.change(round=block(joined.kind, *joined.messages, turn=ctx.turn))

@@ -34,7 +34,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
 def _observed_note(ctx: Context) -> Context:
     assert ctx.reply is not None, "a note answers a reply"
     kept = ctx.setup.dialect.keep_rejected(ctx.reply, ctx.note)
-    after = ctx.change(round=block("note", *kept, turn=ctx.turn), told=ctx.note)
+    after = ctx.change(round=block("note", *kept, turn=ctx.turn))
     if ctx.note_kind == "empty":
         return after.change(nudges=ctx.nudges + 1, successes=0)
     if ctx.note_kind == "thought":

@@ -66,7 +66,6 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         fresh=(),
         note="",
         note_kind="",
-        told="",
         repairs=outcome.repairs,
     )
     return Step(Event.REPLIED, replied)

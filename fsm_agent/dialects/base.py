@@ -100,10 +100,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """All that a dialect needs to write a prompt: what to send (`blocks`), what can be called (`tools`), what is known (`done`).
-
-    `failed` are the calls of the newest round that gave no result, `told` what the engine has to say beside results.
-    """
+    """All that a dialect needs to write a prompt: what to send (`blocks`), what can be called (`tools`), what is known (`done`)."""
 
     system: str
     blocks: tuple[Block, ...]
@@ -112,8 +109,6 @@ class Prompt:
     texts: Texts
     task: str = ""
     done: tuple[Done, ...] = ()
-    failed: tuple[Done, ...] = ()
-    told: str = ""
 
 
 class Dialect(Protocol):

@@ -90,8 +90,6 @@ class LocalServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # Threads that sleep at a barrier: spinning ones are twenty times slower as soon as a core is shared.
-            env={"OMP_WAIT_POLICY": "passive", **os.environ},
             start_new_session=os.name != "nt",  # Ctrl-C at the terminal reaches this process alone
         )
         self._reading = threading.Thread(target=self._read_log, name="fsm-agent-server-log", daemon=True)
