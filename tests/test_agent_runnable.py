@@ -890,7 +890,7 @@ def test_an_interrupt_between_two_calls_stops_the_run_before_the_next() -> None:
             if model.count == 1 and not views:
                 views.append(1)
                 signal.pthread_kill(main, signal.SIGINT)
-                threading.Event().wait(0.05)
+                threading.Event().wait(1.0)
             return tuple(history)
 
     model = ScriptedModel(lambda request: call("add", a=request.number, b=1) if request.number < 4 else "done")
