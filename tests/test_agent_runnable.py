@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from itertools import pairwise
 from typing import Any
@@ -45,7 +45,6 @@ from fsm_agent import (
     tool,
 )
 from fsm_agent.errors import DefinitionError, ModelError, RunBusy, UnknownRun
-from fsm_agent.history import Block
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, reply, server
 
@@ -875,30 +874,6 @@ def test_an_interrupt_stops_a_sync_run_at_once(where: str, watched: bool) -> Non
         assert agent.cancel("r") is False
         assert run(agent, "again", "invoke", THREAD).answer == "second"
     release.set()
-
-
-def test_an_interrupt_between_two_calls_stops_the_run_before_the_next() -> None:
-    """Ctrl-C while the engine itself computes: no call begins after it, KeyboardInterrupt comes out, the thread is free."""
-    main = threading.get_ident()
-    views: list[int] = []
-
-    class Interrupting:
-        """A memory that presses Ctrl-C when it is looked at after the first call."""
-
-        def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
-            """Everything."""
-            if model.count == 1 and not views:
-                views.append(1)
-                signal.pthread_kill(main, signal.SIGINT)
-                threading.Event().wait(1.0)
-            return tuple(history)
-
-    model = ScriptedModel(lambda request: call("add", a=request.number, b=1) if request.number < 4 else "done")
-    agent = make(model, [add], memory=Interrupting())
-    with pytest.raises(KeyboardInterrupt):
-        agent.invoke("go", RUN)
-    assert (views, model.count, agent.cancel("r")) == ([1], 1, False)
-    assert agent.invoke("again", THREAD).status is Status.COMPLETED
 
 
 def test_an_interrupt_as_the_pilot_lands_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
