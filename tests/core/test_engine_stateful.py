@@ -237,7 +237,9 @@ class Engine(RuleBasedStateMachine):
         if isinstance(outcome, Returned) and isinstance(self.pending, CallTools):
             for call, result in zip(self.pending.calls, outcome.results, strict=True):
                 if result.executed:
-                    self.digests.setdefault(call.signature, []).append(result.digest)
+                    done = self.digests.setdefault(call.signature, [])
+                    # The engine's own retry takes the place of the attempt before.
+                    done[len(done) - (self.pending.attempt > 1) :] = [result.digest]
 
     # ------------------------------------------------------------ what must hold
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,14 @@ def test_jitter_spreads_runs_and_replays_the_same(attempt: int, run_id: str, seq
     plain = backoff(ctx.change(setup=make_setup(limits={"jitter": 0})))
     assert plain <= backoff(ctx) <= min(plain * (1 + jitter), 30.0)
     assert backoff(ctx) == backoff(ctx.change())
+
+
+def test_jitter_uses_all_of_its_share() -> None:
+    """Over many runs the waits lie all over the share, from next to nothing to next to all of it."""
+    ctx = after({"jitter": 1, "backoff_max": 1000}, failure=wished(None))
+    waits = sorted(backoff(ctx.change(run_id=f"run-{n}")) for n in range(200))
+    assert 1.0 <= waits[0] < 1.05
+    assert 1.95 < waits[-1] < 2.0
 
 
 def test_jitter_differs_between_runs_and_between_waits() -> None:
@@ -137,6 +146,28 @@ def test_a_call_that_needs_approval_is_never_retried(approved: bool) -> None:
     assert retryable_calls(after(calls=(call,), results=results)) == ()
 
 
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ({"refusal": "no", "refusal_kind": "invalid"}, {}),
+        ({}, {"ok": True}),
+        ({}, {"retryable": False}),
+        ({"tool": "look"}, {}),
+        ({"id": "c9"}, {}),
+    ],
+    ids=["refused", "a success", "of no use", "of another tool", "of another call"],
+)
+def test_what_would_not_be_the_same_call_again_is_not_retried(call: dict[str, Any], result: dict[str, Any]) -> None:
+    """A retry makes the call that failed, and no other."""
+    ctx = batch("add")
+    assert len(retryable_calls(ctx)) == 1
+    changed = ctx.change(
+        calls=(replace(ctx.calls[0], **call),),
+        results=(replace(ctx.results[0], **result),),
+    )
+    assert retryable_calls(changed) == ()
+
+
 def test_a_tool_that_is_gone_is_not_retried() -> None:
     """A tool may be unregistered while a run goes on."""
     ctx = batch("add")
@@ -187,6 +218,12 @@ def test_a_fallback_is_for_a_call_that_was_executed_and_failed() -> None:
 def test_the_reason_chooses_the_rung(reason: StopReason, forced: bool, rung: Rung | None) -> None:
     """Failures go down the ladder; a limit asks for an answer, once."""
     assert wanted_rung(failed("first", cause=Cause(reason), forced=forced)) is rung
+
+
+def test_a_reply_that_was_no_use_changes_the_strategy_though_a_tool_failed_before() -> None:
+    """The newest failure chooses; a fallback would not help against it."""
+    assert next_rung(failed("first")) is Rung.FALLBACK
+    assert next_rung(failed("first", failure=Failure("reply", "malformed", "not JSON"))) is Rung.STRATEGY
 
 
 def test_a_model_failure_has_no_rung() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, replace
 from typing import Any
 
 import pytest
@@ -155,6 +155,13 @@ def test_a_window_of_no_size_is_refused(size: Any) -> None:
     """A window holds at least one round; the error names what keeps everything."""
     with pytest.raises(DefinitionError, match=r"at least 1; use Full\(\)"):
         Window(rounds=size)
+
+
+def test_a_memory_is_a_value() -> None:
+    """Agents share memories; equal ones are the same, and none can be changed."""
+    assert len({Window(rounds=2), Window(rounds=2), Window(rounds=3), Full(), Full()}) == 3
+    with pytest.raises(FrozenInstanceError):
+        Window(rounds=2).rounds = 3  # type: ignore[misc] # what is tested is that this is refused
 
 
 # ---------------------------------------------------------------- the faults of the field

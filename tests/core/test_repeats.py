@@ -79,6 +79,10 @@ CYCLE_3 = [("a", "1"), ("b", "2"), ("c", "3")]
         pytest.param(7, [("s", "A"), ("s", "B")] * 7, "s", True, id="threshold 7: one call with two results, 7 times"),
         pytest.param(5, [("s", n) for n in "123"] * 4, "s", False, id="threshold 5: one call with three, 4 times"),
         pytest.param(5, [("s", n) for n in "123"] * 5, "s", True, id="threshold 5: one call with three, 5 times"),
+        pytest.param(
+            2, [("s", "A"), ("t", "B"), ("s", "C")] * 2, "s", True, id="threshold 2: three pairs of two calls"
+        ),
+        pytest.param(2, [("s", "A"), ("s", "B"), ("t", "C")] * 2, "t", True, id="threshold 2: the call itself"),
         pytest.param(2, [("s", "A"), ("s", "B")] * 2, "t", False, id="threshold 2: out of the cycle"),
         pytest.param(1, [("s", "A"), ("s", "B")], "s", True, id="threshold 1: the call itself"),
         pytest.param(3, [*CYCLE_3, ("a", "9"), *CYCLE_3[1:]], "a", False, id="threshold 3: a cycle with a new result"),
@@ -145,6 +149,43 @@ def test_a_batch_counts_each_of_its_calls_in_order() -> None:
     ctx = learn(start(), [pair("s", "x"), pair("t", "y"), pair("s", "x")])
     assert (times_seen(ctx, "s"), times_seen(ctx, "t")) == (2, 1)
     assert [signature for signature, _ in ctx.recent] == ["s", "t", "s"]
+
+
+def test_the_engines_own_retries_are_not_repeats() -> None:
+    """A retry takes the place of the attempt before: what the model asked for once was asked for once."""
+    ctx = learned(("s", "boom"), repeat_threshold=2)
+    for attempt in (2, 3, 4, 5):
+        ctx = learn(ctx.change(attempt=attempt), [pair("s", "boom")])
+    assert times_seen(ctx, "s") == 1
+    assert not is_repeated(ctx, "s")
+    again = learn(ctx.change(attempt=1), [pair("s", "boom")])
+    assert is_repeated(again, "s")
+    assert is_repeated(learn(again.change(attempt=2), [pair("s", "boom")]), "s")
+    assert not is_repeated(learn(again.change(attempt=2), [pair("s", "done")]), "s")
+
+
+def test_what_counts_of_a_retried_call_is_what_the_retry_gave() -> None:
+    """A tool that always fails first and then gives the same is a loop like one that gives it at once."""
+    ctx = learned(("s", "done"), ("s", "boom"), repeat_threshold=2)
+    ctx = learn(ctx.change(attempt=2), [pair("s", "done")])
+    assert times_seen(ctx, "s") == 2
+    assert is_repeated(ctx, "s")
+    ctx = learn(ctx.change(attempt=3), [pair("s", "something else")])
+    assert times_seen(ctx, "s") == 1
+
+
+def test_the_first_result_of_a_call_may_be_that_of_a_retry() -> None:
+    """A call of a batch may be seen for the first time in a retry; it then counts once."""
+    ctx = learn(start().change(attempt=2), [pair("s", "x")])
+    assert times_seen(ctx, "s") == 1
+    assert ctx.recent == ()
+
+
+@pytest.mark.parametrize(("threshold", "kept"), [(1, 6), (2, 6), (3, 9), (7, 21)])
+def test_the_window_is_as_long_as_the_longest_cycle_that_counts(threshold: int, kept: int) -> None:
+    """Three pairs as often as the threshold says, at least twice; no more is remembered."""
+    ctx = learned(*[(f"s{n}", "x") for n in range(50)], repeat_threshold=threshold)
+    assert len(ctx.recent) == kept
 
 
 # ---------------------------------------------------------------- through the machine

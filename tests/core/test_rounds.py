@@ -80,6 +80,8 @@ def test_every_call_is_answered_once_and_in_order(kinds: list[tuple[bool, bool, 
     shuffled = sorted(results, key=lambda result: hash((result.call_id, order)))
     closed = close_round(executing(calls, shuffled), unanswered="stopped")
     assert [call_id for call_id, _, _ in answers(closed)] == asked_ids(closed) == [call.id for call in calls]
+    assert [result.call_id for result in closed.results] == [call.id for call in calls]
+    assert closed.fresh == ()
     for (refused, executed, ok), (call_id, status, text) in zip(kinds, answers(closed), strict=True):
         assert text == ("no" if refused else f"gave {call_id}" if executed else "stopped")
         assert status == ("success" if executed and ok and not refused else "error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Failure
 from fsm_agent.dialects import DIALECTS
-from fsm_agent.effects import CallModel, CallTools, Effect, Outcome, Usage, Wait
+from fsm_agent.effects import CallModel, CallTools, Effect, Outcome, Usage, Wait, Waited
 from fsm_agent.guards import token_budget_spent
+from fsm_agent.history import estimate_text, estimate_tokens
+from fsm_agent.memory import Full, Memory, Window
 from fsm_agent.prompt import estimate_prompt, prompt_of
 from fsm_agent.states import BEHAVIOURS
 from fsm_agent.testing import FakeClock
@@ -219,6 +222,31 @@ def test_the_estimate_grows_with_the_prompt(name: str) -> None:
         assert estimate_prompt(larger, "plan") > small
 
 
+def test_the_estimate_is_made_of_blocks_system_text_and_schemas() -> None:
+    """Native tools travel beside the messages; the correction is for all of it, and the request has its own few tokens."""
+    ctx = play(ADD, gives("3"), setup=make_setup(tools=TOOLS[:2], system="Be brief."))[-1].fired.ctx
+    schemas = sum(estimate_text(one.full_description + json.dumps(one.parameters())) for one in TOOLS[:2])
+    whole = sum(one.tokens for one in ctx.blocks) + estimate_text("Be brief.") + schemas
+    assert estimate_prompt(ctx, "plan") == whole + 8
+    assert estimate_prompt(ctx, "answer") == whole - schemas + 8
+    assert estimate_prompt(ctx.change(prompt_factor=2.0), "plan") == 2 * whole + 8
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("memory", [Full(), Window(rounds=1), Window(rounds=5)], ids=str)
+def test_the_estimate_covers_all_that_is_sent(name: str, memory: Memory) -> None:
+    """T05: whatever a dialect writes into the prompt is counted before it is sent, in the first step and in the last."""
+    script = [
+        line
+        for number in range(12)
+        for line in (asks(raw("look", q=f"query {number}")), gives(f"a rather long result, number {number}. " * 4))
+    ]
+    for moment in play(*script, setup=make_setup(dialect=name, memory=memory, limits={"max_steps": 99})):
+        if isinstance(moment.effect, CallModel):
+            sent = estimate_tokens(moment.effect.messages)
+            assert sent <= moment.effect.estimate <= 2 * sent + 400
+
+
 def test_the_estimate_follows_tools_that_come_and_go() -> None:
     """A tool registered while the run goes on is offered and counted from the next prompt on."""
     ctx = start(make_setup(tools=TOOLS[:1]))
@@ -238,6 +266,7 @@ def test_a_retry_waits_and_counts_the_attempt() -> None:
     (retry,) = [moment for moment in moments if moment.state is State.RETRY]
     assert retry.effect == Wait(7.0)
     assert (retry.ctx.attempt, retry.fired.ctx.attempt) == (1, 2)
+    assert BEHAVIOURS[State.RETRY].resolve(retry.ctx, Waited(9.5)).ctx.at == 9.5
 
 
 def test_the_time_of_an_outcome_becomes_the_time_of_the_run() -> None:
