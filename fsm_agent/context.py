@@ -48,10 +48,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How often in a row a signature was executed with the same result digest."""
+    """How often in a row a signature was executed with the same result digest, and what was known before the newest execution."""
 
     digest: str
     count: int
+    before: tuple[str, int] = ("", 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fsm_agent.context import Context
 from fsm_agent.dialects.base import Prompt, Purpose
-from fsm_agent.history import Block, estimate_text
+from fsm_agent.history import Block, estimate_text, estimate_tokens
 from fsm_agent.tools.spec import Tool
 
 __all__ = ["estimate_prompt", "prompt_of", "usable_tokens"]
@@ -33,8 +33,11 @@ def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None
 
     `view` is what the memory shows, for a caller that has asked it already.
     """
-    blocks = sum([one.tokens for one in (ctx.setup.memory.view(ctx.blocks) if view is None else view)])
-    return int((blocks + _overhead(ctx, purpose)) * ctx.prompt_factor) + _REQUEST_TOKENS
+    shown = ctx.setup.memory.view(ctx.blocks) if view is None else view
+    tokens = sum([one.tokens for one in shown]) + _overhead(ctx, purpose)
+    if not ctx.setup.dialect.native_tools:
+        tokens += estimate_tokens(ctx.setup.dialect.remind(prompt_of(ctx, purpose)))
+    return int(tokens * ctx.prompt_factor) + _REQUEST_TOKENS
 
 
 def usable_tokens(ctx: Context) -> int | None:

@@ -43,19 +43,28 @@ def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str
     Something is learned when a tool gave a result that it had not given before.
     """
     seen, recent, learned = dict(ctx.seen), list(ctx.recent), set(ctx.learned)
+    # The engine's own retry is no repeat of the model's: it takes the place of the attempt before.
     retried = ctx.attempt > 1
     for call, result in pairs:
-        known = seen.get(call.signature)
-        same = known is not None and known.digest == result.digest
-        count = known.count if known is not None and same else 0
-        # The engine's own retry is no repeat of the model's: it takes the place of the attempt before.
-        seen[call.signature] = Seen(result.digest, max(count, 1) if retried else count + 1)
+        signature, digest = call.signature, result.digest
+        known = seen.get(signature)
+        before = ("", 0) if known is None else known.before if retried else (known.digest, known.count)
+        seen[signature] = Seen(digest, before[1] + 1 if before[0] == digest else 1, before)
         if not retried:
-            recent.append((call.signature, result.digest))
+            recent.append((signature, digest))
+        else:
+            _replace_newest(recent, signature, digest)
         if result.ok:
-            learned.add((result.tool, result.digest))
+            learned.add((result.tool, digest))
     return {
         "seen": seen,
         "recent": tuple(recent[-max(_PERIODS) * max(ctx.limits.repeat_threshold, 2) :]),
         "learned": frozenset(learned),
     }
+
+
+def _replace_newest(recent: list[tuple[str, str]], signature: str, digest: str) -> None:
+    for index in range(len(recent) - 1, -1, -1):
+        if recent[index][0] == signature:
+            recent[index] = (signature, digest)
+            return

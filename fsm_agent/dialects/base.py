@@ -125,6 +125,9 @@ class Dialect(Protocol):
     def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
         """The messages to send: exactly one system message, first; every call answered; every result after its call."""
 
+    def remind(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """What `compose` writes after the history, for this step only; it is counted in the estimate. Nothing for most dialects."""
+
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """The OpenAI `response_format` that constrains the reply where the server can, else None."""
 

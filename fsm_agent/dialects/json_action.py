@@ -53,7 +53,11 @@ class JsonAction:
     def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
         """System text, the protocol with the tools, then the blocks."""
         text = f"{prompt.system}\n\n{_protocol(prompt, think=self.think)}".strip()
-        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *known_so_far(prompt, FINISH)))
+        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *self.remind(prompt)))
+
+    def remind(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """What is known so far."""
+        return known_so_far(prompt, FINISH)
 
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """A schema that admits exactly the tools with their own arguments, and FINISH; when an answer is forced, only FINISH."""

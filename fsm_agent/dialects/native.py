@@ -51,6 +51,10 @@ class Native:
         """System text, then the blocks as they are."""
         return merge_neighbours((*one_system(prompt.system), *flatten(prompt.blocks)))
 
+    def remind(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """Nothing: the history holds every call with its result."""
+        return ()
+
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """None: the tool schemas constrain the reply."""
         return None

@@ -48,8 +48,11 @@ class React:
         tools = [describe(tool) for tool in prompt.tools]
         protocol = texts.react_answer if prompt.purpose == "answer" else "\n".join([texts.react_rules, *tools])
         text = f"{prompt.system}\n\n{protocol}".strip()
-        known = known_so_far(prompt, f'write "{_ANSWER_LABEL}"')
-        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *known))
+        return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *self.remind(prompt)))
+
+    def remind(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
+        """What is known so far."""
+        return known_so_far(prompt, f'write "{_ANSWER_LABEL}"')
 
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """None: the protocol is text."""
