@@ -42,6 +42,7 @@ class Event(StrEnum):
     DENIED = "denied"
     EXPIRED = "expired"
     EXECUTED = "executed"
+    DOUBTED = "doubted"
     OBSERVED = "observed"
     DECIDED = "decided"
     WAITED = "waited"

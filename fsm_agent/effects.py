@@ -6,6 +6,7 @@ Times: `at` is seconds since the run began, read from the injected clock by whoe
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from langchain_core.messages import AnyMessage
 from pydantic import Field, TypeAdapter
 
 __all__ = [
+    "Answer",
     "Answered",
     "Approve",
     "AskHuman",
@@ -25,6 +27,7 @@ __all__ = [
     "Cancelled",
     "Decision",
     "Deny",
+    "Doubted",
     "Edit",
     "Effect",
     "Expired",
@@ -78,6 +81,7 @@ class Call:
 
     `tool` is what will run; `name` is what the model asked for (they differ for a fallback and a stripped prefix).
     `arguments` are JSON-safe, defaults filled; `signature` identifies (tool, arguments) with volatile parts normalised.
+    `doubt`: a crash left open whether it ran.
     """
 
     id: str
@@ -90,7 +94,14 @@ class Call:
     needs_approval: bool = False
     approved: bool = False
     repeated: bool = False
+    doubt: bool = False
     repairs: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What a decision of a person is bound to: SHA-256 over id, tool and arguments, in hexadecimal."""
+        shown = json.dumps([self.id, self.tool, self.arguments], sort_keys=True, separators=(",", ":"), default=str)
+        return hashlib.sha256(shown.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +123,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Let the call run exactly as it was shown."""
+    """Let the call run exactly as it was shown. With `digest` (of the request) it counts for those arguments only."""
 
+    digest: str = ""
     kind: Literal["approve"] = "approve"
 
 
@@ -134,7 +146,15 @@ class Deny:
     kind: Literal["deny"] = "deny"
 
 
-Decision = Approve | Edit | Deny
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Do not run the call: this is its result, as the model reads it. For a call in doubt that did take effect, say."""
+
+    text: str
+    kind: Literal["answer"] = "answer"
+
+
+Decision = Approve | Edit | Deny | Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +246,16 @@ class Returned:
     kind: Literal["returned"] = "returned"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubted:
+    """After a crash: `results` are those that are known, `calls` the ids of calls that may or may not have run."""
+
+    calls: tuple[str, ...]
+    results: tuple[Result, ...] = ()
+    at: float = 0.0
+    kind: Literal["doubted"] = "doubted"
+
+
 @dataclass(frozen=True, slots=True)
 class Waited:
     """The wait before a retry is over."""
@@ -272,7 +302,7 @@ class Broke:
     kind: Literal["broke"] = "broke"
 
 
-Outcome = Replied | ModelFailed | Returned | Waited | Answered | Expired | Cancelled | Broke
+Outcome = Replied | ModelFailed | Returned | Doubted | Waited | Answered | Expired | Cancelled | Broke
 
 
 @functools.cache

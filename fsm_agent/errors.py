@@ -10,6 +10,10 @@ FsmAgentError
     ├── IllegalTransition      no row of the table has this (source, event)
     ├── UnknownRun             no run of that id is suspended or running here
     ├── RunBusy                the run, or its thread, is already being driven elsewhere
+    ├── TrailError             a stored trail cannot be used
+    │   ├── TrailDamaged       it is not what was written; `.seq` is the first bad entry
+    │   ├── TrailVersion       it was written by another version of this package, or another agent
+    │   └── RunHeld            another writer has the run; `.owner` and `.until` say who, and how long
     └── ScriptError            a scripted model was asked more, or less, than its script says
 ```
 """
@@ -23,9 +27,13 @@ __all__ = [
     "ModelError",
     "RunBusy",
     "RunError",
+    "RunHeld",
     "ScriptError",
     "TableError",
     "ToolDefinitionError",
+    "TrailDamaged",
+    "TrailError",
+    "TrailVersion",
     "UnknownRun",
 ]
 
@@ -72,6 +80,33 @@ class UnknownRun(RunError):
 
 class RunBusy(RunError):
     """The run or its conversation thread is already being driven; try again when it has ended."""
+
+
+class TrailError(RunError):
+    """A stored trail cannot be read, written or folded. Nothing was changed."""
+
+
+class TrailDamaged(TrailError):
+    """The stored entries are not what was written: cut, changed, reordered. `seq` is the first bad one, `run_id` whose it is."""
+
+    def __init__(self, message: str, *, run_id: str, seq: int) -> None:
+        super().__init__(f"trail of run {run_id!r}, entry {seq}: {message}")
+        self.run_id = run_id
+        self.seq = seq
+
+
+class TrailVersion(TrailError):
+    """The trail was written by another version of this package, or by an agent with another table, tools or dialect."""
+
+
+class RunHeld(TrailError):
+    """Another writer has the run. `owner` is host:process:token, `until` when its lease ends (seconds since the epoch)."""
+
+    def __init__(self, run_id: str, *, owner: str, until: float, message: str = "") -> None:
+        super().__init__(message or f"run {run_id!r} is held by {owner}; wait for it to end or for its lease to run out")
+        self.run_id = run_id
+        self.owner = owner
+        self.until = until
 
 
 class ScriptError(RunError):

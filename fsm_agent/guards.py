@@ -75,6 +75,11 @@ def approval_required(ctx: Context) -> Compared:
     return waiting > 0, {"calls_waiting": waiting}
 
 
+@_guard('a crash left calls in doubt, and in_doubt is "{in_doubt}"')
+def person_settles_doubt(ctx: Context) -> Compared:
+    return ctx.limits.in_doubt == "review", {"in_doubt": ctx.limits.in_doubt}
+
+
 @_guard("the person who denied the call asked to stop the run")
 def stop_requested(ctx: Context) -> Compared:
     return ctx.stop_requested, {"stop_requested": ctx.stop_requested}

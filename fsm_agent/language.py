@@ -26,6 +26,7 @@ class Texts:
     twice_in_reply: str
     over_tool_limit: str
     interrupted: str
+    in_doubt: str
     denied: str
     denied_before: str
     tool_error: str
@@ -62,6 +63,8 @@ EN: Final = Texts(
     twice_in_reply="Not executed again: your reply asks for this same call of {tool} twice; it is executed once.",
     over_tool_limit="Not executed: the run may execute {limit} tool calls and {used} are used.",
     interrupted="Not executed: the run stopped before this call.",
+    in_doubt="Outcome unknown: the program stopped while {tool} was under way. It may have taken effect. "
+    "Do not assume either; check it with another tool, or say so.",
     denied="A person refused this call: {reason}",
     denied_before="Refused: a person has already refused this same call.",
     tool_error="{tool} failed: {error}",
@@ -109,6 +112,7 @@ ZH: Final = Texts(
     twice_in_reply="未重复执行：你的回复两次要求对 {tool} 的同样调用，只执行一次。",
     over_tool_limit="未执行：本次运行最多执行 {limit} 次工具调用，已用 {used} 次。",
     interrupted="未执行：运行在此调用之前已停止。",
+    in_doubt="结果未知：程序在调用 {tool} 期间中断，该调用可能已经生效。不要假定已生效或未生效；请用其他工具核实，或如实说明。",
     denied="此调用被人工拒绝：{reason}",
     denied_before="已拒绝：同样的调用之前已被人工拒绝。",
     tool_error="{tool} 失败：{error}",

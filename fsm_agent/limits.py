@@ -66,6 +66,12 @@ class Limits(BaseModel):
         "answer", description='At a limit: "answer" asks once for an answer without tools, "stop" ends the run.'
     )
 
+    in_doubt: Literal["review", "tell"] = Field(
+        "review",
+        description='A call that may or may not have run before a crash, and is not idempotent: "review" asks a person, "tell" tells the '
+        "model that its outcome is unknown.",
+    )
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.degrade_after > self.abort_after:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import block
 
-__all__ = ["close_round", "merge_results", "runnable"]
+__all__ = ["ANSWERED", "close_round", "merge_results", "runnable"]
+
+ANSWERED: Final = "answered"
+"""The kind of refusal that is no refusal: a person gave the result."""
 
 
 def runnable(ctx: Context) -> tuple[Call, ...]:
-    """The calls of the open round that may be executed: those that nothing refused."""
-    return tuple([call for call in ctx.calls if not call.refusal])
+    """The calls of the open round that may be executed: those that nothing refused, and that have no result yet."""
+    if not ctx.results:
+        return tuple([call for call in ctx.calls if not call.refusal])
+    have = {(result.call_id, result.tool) for result in ctx.results}
+    return tuple([call for call in ctx.calls if not call.refusal and (call.id, call.tool) not in have])
 
 
 def merge_results(results: Iterable[Result], newer: Iterable[Result]) -> tuple[Result, ...]:
@@ -47,12 +54,13 @@ def _as_decided(ctx: Context) -> tuple[Call, ...]:
 
 
 def not_executed(call: Call, text: str) -> Result:
-    """The result of a call that did not run: its refusal, else `text`."""
+    """The result of a call that did not run: its refusal or the answer that a person gave in its place, else `text`."""
+    answered = call.refusal_kind == ANSWERED
     return Result(
         call_id=call.id,
         tool=call.tool,
-        ok=False,
+        ok=answered,
         text=call.refusal or text,
-        error=call.refusal_kind or "interrupted",
+        error="" if answered else call.refusal_kind or "interrupted",
         executed=False,
     )

@@ -7,12 +7,12 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context
-from fsm_agent.effects import CallTools, Outcome, Result, Returned
+from fsm_agent.effects import CallTools, Doubted, Outcome, Result, Returned
 from fsm_agent.ladder import retryable_calls
 from fsm_agent.rounds import merge_results, runnable
 from fsm_agent.states.base import Step, unexpected
 
-EVENTS: Final = frozenset({Event.EXECUTED})
+EVENTS: Final = frozenset({Event.EXECUTED, Event.DOUBTED})
 
 
 def enter(ctx: Context) -> CallTools:
@@ -27,16 +27,42 @@ def enter(ctx: Context) -> CallTools:
 
 
 def resolve(ctx: Context, outcome: Outcome | None) -> Step:
-    """Keep the results, each in place of an earlier one for the same call."""
+    """Keep the results, each in place of an earlier one for the same call; after a crash, mark the calls whose outcome is unknown."""
+    if isinstance(outcome, Doubted):
+        return _doubted(ctx, outcome)
     if not isinstance(outcome, Returned):
         raise unexpected("EXECUTE", outcome)
-    # Only a retry or a fallback finds earlier results of its calls.
-    fresh = tuple([_named(ctx, result) for result in outcome.results]) if ctx.results else outcome.results
+    return Step(Event.EXECUTED, _kept(ctx, outcome.results, outcome.at))
+
+
+def _kept(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
+    # Only a retry, a fallback or a call that was in doubt finds earlier results of this round.
+    fresh = tuple([_named(ctx, result) for result in results]) if ctx.results else results
     executed = len([result for result in fresh if result.executed])
-    results = merge_results(ctx.results, fresh)
-    return Step(
-        Event.EXECUTED, ctx.change(at=outcome.at, results=results, fresh=fresh, tool_calls=ctx.tool_calls + executed)
+    return ctx.change(
+        at=at,
+        results=merge_results(ctx.results, fresh),
+        fresh=(*ctx.fresh, *fresh),
+        tool_calls=ctx.tool_calls + executed,
     )
+
+
+def _doubted(ctx: Context, outcome: Doubted) -> Step:
+    """A person decides about each call in doubt, or the model is told that its outcome is unknown; it counts as executed."""
+    doubtful = [call for call in ctx.calls if call.id in outcome.calls]
+    if ctx.limits.in_doubt == "tell":
+        unknown = [
+            Result(
+                call_id=one.id, tool=one.tool, ok=False, text=ctx.texts.in_doubt.format(tool=one.tool), error="in_doubt"
+            )
+            for one in doubtful
+        ]
+        return Step(Event.DOUBTED, _kept(ctx, (*outcome.results, *unknown), outcome.at))
+    # What an attempt before this one gave is no result of the call any more.
+    known = ctx.change(results=tuple(result for result in ctx.results if result.call_id not in outcome.calls))
+    marked = {call.id: replace(call, doubt=True, needs_approval=True, approved=False) for call in doubtful}
+    calls = tuple(marked.get(call.id, call) for call in ctx.calls)
+    return Step(Event.DOUBTED, _kept(known, outcome.results, outcome.at).change(calls=calls, attempt=1))
 
 
 def _named(ctx: Context, result: Result) -> Result:

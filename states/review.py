@@ -8,11 +8,11 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Pending
-from fsm_agent.effects import Answered, Approve, AskHuman, Call, Decision, Deny, Edit, Expired, Outcome, RawCall
-from fsm_agent.rounds import runnable
+from fsm_agent.effects import Answer, Answered, Approve, AskHuman, Call, Decision, Deny, Edit, Expired, Outcome, RawCall
+from fsm_agent.rounds import ANSWERED, runnable
 from fsm_agent.states.base import Step, unexpected
 
-EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.EXPIRED})
+EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.ANSWERED, Event.EXPIRED})
 
 
 def enter(ctx: Context) -> AskHuman:
@@ -47,8 +47,9 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         denied=ctx.denied | denied,
         stop_requested=stop,
     )
-    if stop or not any(not call.refusal for call in calls):
-        return Step(Event.DENIED, after)
+    if stop or not runnable(after):
+        answered = not stop and any(call.refusal_kind == ANSWERED for call in calls)
+        return Step(Event.ANSWERED if answered else Event.DENIED, after)
     return Step(Event.EDITED if pending else Event.APPROVED, after)
 
 
@@ -58,6 +59,8 @@ def _decided(ctx: Context, call: Call, decisions: Mapping[str, Decision]) -> Cal
     decision = decisions.get(call.id)
     if isinstance(decision, Approve | Edit):
         return replace(call, approved=isinstance(decision, Approve))
+    if isinstance(decision, Answer):
+        return replace(call, refusal=decision.text or "(empty)", refusal_kind=ANSWERED)
     reason = decision.reason if isinstance(decision, Deny) else ""
     return replace(call, refusal=ctx.texts.denied.format(reason=reason or ctx.texts.no_reason), refusal_kind="denied")
 
