@@ -1,0 +1,23 @@
+"""The trail: audit log and checkpoint of a run, as one append-only record. Stores, seals, fold, audit, replay and exports."""
+
+from __future__ import annotations
+
+from fsm_agent.trail.chain import Chain, Ed25519Chain, HmacChain, Sha256Chain, chain_from_env
+from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, Stored
+from fsm_agent.trail.memory_store import MemoryTrail
+from fsm_agent.trail.store import Batch, RunInfo, TrailStore
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Batch",
+    "Chain",
+    "Ed25519Chain",
+    "Entry",
+    "HmacChain",
+    "MemoryTrail",
+    "RunInfo",
+    "Sha256Chain",
+    "Stored",
+    "TrailStore",
+    "chain_from_env",
+]
