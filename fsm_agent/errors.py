@@ -14,6 +14,8 @@ FsmAgentError
     │   ├── TrailDamaged       it is not what was written; `.seq` is the first bad entry
     │   ├── TrailVersion       it was written by another version of this package, or another agent
     │   └── RunHeld            another writer has the run; `.owner` and `.until` say who, and how long
+    ├── ConversationError      a conversation cannot be read from its store or written to it
+    │   └── ConversationDamaged   what is stored is not what was written; `.thread_id` and `.position` say where
     └── ScriptError            a scripted model was asked more, or less, than its script says
 ```
 """
@@ -21,6 +23,8 @@ FsmAgentError
 from __future__ import annotations
 
 __all__ = [
+    "ConversationDamaged",
+    "ConversationError",
     "DefinitionError",
     "FsmAgentError",
     "IllegalTransition",
@@ -107,6 +111,22 @@ class RunHeld(TrailError):
         self.run_id = run_id
         self.owner = owner
         self.until = until
+
+
+class ConversationError(RunError):
+    """A conversation cannot be read or written: its store is out of reach, or a message holds what JSON cannot. Nothing was changed."""
+
+
+class ConversationDamaged(ConversationError):
+    """What is stored of a conversation is not what was written. `position` is the first bad block of `thread_id`, from 0."""
+
+    def __init__(self, message: str, *, thread_id: str, position: int) -> None:
+        super().__init__(
+            f"conversation {thread_id!r}, block {position}: {message}; "
+            f"restore the store from a copy, or start this thread anew with `store.delete({thread_id!r})`"
+        )
+        self.thread_id = thread_id
+        self.position = position
 
 
 class ScriptError(RunError):
