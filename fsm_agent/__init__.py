@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from fsm_agent.agent import Agent
     from fsm_agent.alphabet import Event, State, Status, StopReason
-    from fsm_agent.effects import Approve, Deny, Edit
+    from fsm_agent.effects import Answer, Approve, Deny, Edit
     from fsm_agent.errors import DefinitionError, FsmAgentError, RunError
     from fsm_agent.limits import Limits
     from fsm_agent.memory import Full, Window
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Answer",
     "Approve",
     "DefinitionError",
     "Deny",
@@ -44,6 +45,7 @@ __all__ = [
 
 _HOMES: Final = {
     "Agent": "agent",
+    "Answer": "effects",
     "Approve": "effects",
     "DefinitionError": "errors",
     "Deny": "effects",
