@@ -15,6 +15,7 @@ from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
 from fsm_agent.context import Context, Failure, Setup
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import (
+    Answer,
     Answered,
     Approve,
     AskHuman,
@@ -24,6 +25,7 @@ from fsm_agent.effects import (
     Cancelled,
     Decision,
     Deny,
+    Doubted,
     Edit,
     Effect,
     ModelFailed,
@@ -202,6 +204,27 @@ def mixed(*oks: bool, retryable: bool = False) -> Callable[[CallTools], Returned
     )
 
 
+def crashes(fates: str, *, at: float = 0.0) -> Callable[[CallTools], Doubted]:
+    """The program dies during the batch, and this is what is known of its calls, one letter for each.
+
+    "+" succeeded, "-" failed, "r" failed in a way that a retry may mend, "?" may or may not have run, "." had not begun.
+    """
+
+    def crash(effect: CallTools) -> Doubted:
+        known = [(index, call, fate) for index, (call, fate) in enumerate(zip(effect.calls, fates, strict=True))]
+        return Doubted(
+            calls=tuple(call.id for _, call, fate in known if fate == "?"),
+            results=tuple(
+                result_of(call.id, call.tool, f"known {index}", ok=fate == "+", retryable=fate == "r")
+                for index, call, fate in known
+                if fate in "+-r"
+            ),
+            at=at,
+        )
+
+    return crash
+
+
 def decides(*decisions: Decision, waited: float = 0.0) -> Callable[[AskHuman], Answered]:
     """A person's decisions, in the order of the calls; the last one for all that are left."""
     return lambda effect: Answered(
@@ -212,6 +235,7 @@ def decides(*decisions: Decision, waited: float = 0.0) -> Callable[[AskHuman], A
 
 APPROVES = decides(Approve())
 DENIES = decides(Deny("too dear"))
+ANSWERS = decides(Answer("it was done"))
 STOPS = decides(Deny("no more", stop=True))
 
 

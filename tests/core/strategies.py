@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from fsm_agent.effects import (
+    Answer,
     Answered,
     Approve,
     AskHuman,
@@ -18,6 +19,7 @@ from fsm_agent.effects import (
     Cancelled,
     Decision,
     Deny,
+    Doubted,
     Edit,
     Effect,
     Expired,
@@ -67,6 +69,7 @@ calls = st.builds(
     needs_approval=st.booleans(),
     approved=st.booleans(),
     repeated=st.booleans(),
+    doubt=st.booleans(),
     repairs=repairs,
 )
 results = st.builds(
@@ -84,7 +87,10 @@ results = st.builds(
     metadata=arguments,
 )
 decisions: st.SearchStrategy[Decision] = st.one_of(
-    st.builds(Approve), st.builds(Edit, arguments), st.builds(Deny, texts, st.booleans())
+    st.builds(Approve, ids | st.just("")),
+    st.builds(Edit, arguments),
+    st.builds(Deny, texts, st.booleans()),
+    st.builds(Answer, texts),
 )
 
 pictures = st.lists(
@@ -166,6 +172,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         at=seconds,
     ),
     st.builds(Returned, results=several(results), at=seconds),
+    st.builds(Doubted, calls=several(ids), results=several(results), at=seconds),
     st.builds(Waited, seconds),
     st.builds(Answered, decisions=st.dictionaries(ids, decisions, max_size=2), waited=seconds, at=seconds),
     st.builds(Expired, seconds, seconds),

@@ -110,6 +110,9 @@ case("approval_required", "a call that was refused", False, {"calls_waiting": 0}
 case("approval_required", "a call that lacks it", True, {"calls_waiting": 1}, calls=(FRESH, WAITING, APPROVED))
 case("approval_required", "two", True, {"calls_waiting": 2}, calls=(WAITING, WAITING))
 
+case("person_settles_doubt", "a person is asked", True, {"in_doubt": "review"}, in_doubt="review")
+case("person_settles_doubt", "the model is told", False, {"in_doubt": "tell"}, in_doubt="tell")
+
 case("stop_requested", "not asked for", False, {"stop_requested": False}, stop_requested=False)
 case("stop_requested", "asked for", True, {"stop_requested": True}, stop_requested=True)
 

@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "max_result_chars": 8_000,
     "max_parallel": 8,
     "on_limit": "answer",
+    "in_doubt": "review",
 }
 # The smallest value that each takes; one step below it is refused.
 SMALLEST: dict[str, float] = {
@@ -71,7 +72,7 @@ def test_the_names_and_defaults_are_the_decided_ones() -> None:
 
 def test_every_number_has_a_tested_range() -> None:
     """A new limit without a boundary fails here."""
-    assert set(SMALLEST) | set(ABOVE_ZERO) | {"on_limit"} == set(Limits.model_fields)
+    assert set(SMALLEST) | set(ABOVE_ZERO) | {"on_limit", "in_doubt"} == set(Limits.model_fields)
 
 
 @pytest.mark.parametrize("name", Limits.model_fields)
@@ -131,6 +132,12 @@ def test_what_to_do_at_a_limit_is_one_of_two_words() -> None:
         Limits(on_limit="panic")
 
 
+def test_what_to_do_about_a_call_in_doubt_is_one_of_two_words() -> None:
+    """The error lists the two."""
+    with pytest.raises(DefinitionError, match=r"limits: in_doubt: .*'review' or 'tell', got 'again'"):
+        Limits(in_doubt="again")
+
+
 def test_an_unknown_limit_is_refused_with_the_known_ones() -> None:
     """A misspelt limit would be one that does not hold."""
     with pytest.raises(DefinitionError, match="there is no limit 'max_step'; the limits are max_steps, max_tool_calls"):
@@ -179,6 +186,7 @@ GIVEN: dict[str, Any] = {
     "approval_timeout": 60.0,
     "jitter": 0.5,
     "on_limit": "stop",
+    "in_doubt": "tell",
 }
 
 

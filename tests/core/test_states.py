@@ -16,6 +16,7 @@ from fsm_agent.effects import (
     CallModel,
     CallTools,
     Cancelled,
+    Doubted,
     Expired,
     ModelFailed,
     Outcome,
@@ -33,6 +34,7 @@ from tests.core.builders import (
     STOPS,
     Line,
     at,
+    crashes,
     down,
     edits,
     fails,
@@ -41,13 +43,14 @@ from tests.core.builders import (
     says,
     waits,
 )
+from tests.core.builders import ANSWERS as SAYS
 from tests.core.strategies import outcomes
 
 # What each state that asks for something is answered with.
 ANSWERS: dict[State, tuple[type, ...]] = {
     State.PLAN: (Replied, ModelFailed),
     State.REVIEW: (Answered, Expired),
-    State.EXECUTE: (Returned,),
+    State.EXECUTE: (Returned, Doubted),
     State.RETRY: (Waited,),
 }
 EFFECTS: dict[State, type] = {
@@ -60,6 +63,7 @@ EXAMPLES: tuple[Outcome, ...] = (
     Replied(text="x"),
     ModelFailed(error="E", message="m", retryable=False),
     Returned(results=()),
+    Doubted(calls=()),
     Waited(),
     Answered(decisions={}),
     Expired(),
@@ -72,9 +76,12 @@ LINES: list[tuple[State, Line | None]] = [
     *((State.PLAN, line) for line in (ADD, says("3"), says(""), down(), down(retryable=False), None)),
     *(
         (State.REVIEW, line)
-        for line in (APPROVES, DENIES, STOPS, edits(to="Ada", amount=1), Answered(decisions={}), Expired())
+        for line in (APPROVES, DENIES, STOPS, SAYS, edits(to="Ada", amount=1), Answered(decisions={}), Expired())
     ),
-    *((State.EXECUTE, line) for line in (gives("3"), fails("boom"), fails("boom", retryable=True))),
+    *(
+        (State.EXECUTE, line)
+        for line in (gives("3"), fails("boom"), fails("boom", retryable=True), crashes("?"), crashes("+"))
+    ),
     (State.RETRY, waits),
     *((state, None) for state in (State.VALIDATE, State.OBSERVE, State.DECIDE, State.DEGRADE)),
 ]

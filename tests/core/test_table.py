@@ -23,6 +23,7 @@ from fsm_agent.table import TABLE, Row
 from fsm_agent.tools import tool
 from tests.core.builders import (
     ADD,
+    ANSWERS,
     APPROVES,
     DENIES,
     STOPS,
@@ -32,6 +33,7 @@ from tests.core.builders import (
     add,
     asks,
     at,
+    crashes,
     down,
     edits,
     fails,
@@ -119,6 +121,13 @@ CASES: Mapping[str, Case] = {
     "REVIEW --denied [stop_requested]--> ABORT": Case(script=[PAY, STOPS], asked="stop_requested+"),
     "REVIEW --denied--> OBSERVE": Case(script=[PAY, DENIES], asked="stop_requested-"),
     "REVIEW --expired--> ABORT": Case(script=[PAY, Expired()]),
+    "REVIEW --answered--> OBSERVE": Case(script=[PAY, ANSWERS]),
+    "EXECUTE --doubted [person_settles_doubt]--> REVIEW": Case(
+        script=[ADD, crashes("?")], asked="person_settles_doubt+"
+    ),
+    "EXECUTE --doubted--> OBSERVE": Case(
+        script=[ADD, crashes("?")], limits={"in_doubt": "tell"}, asked="person_settles_doubt-"
+    ),
     "EXECUTE --executed--> OBSERVE": Case(script=[ADD, gives("3")]),
     "OBSERVE --observed--> DECIDE": Case(script=[ADD, gives("3")]),
     "DECIDE --decided [answer_failed]--> ABORT": Case(
@@ -304,7 +313,7 @@ def test_the_rows_are_those_of_the_design() -> None:
         (State.RETRY, Event.WAITED),
     }
     assert targets[State.FINISH] == {(State.VALIDATE, Event.ANSWERED)}
-    assert targets[State.REVIEW] == {(State.VALIDATE, Event.ACCEPTED)}
+    assert targets[State.REVIEW] == {(State.VALIDATE, Event.ACCEPTED), (State.EXECUTE, Event.DOUBTED)}
     assert targets[State.RETRY] == targets[State.PLAN] - {
         (State.RETRY, Event.WAITED),
         (State.DEGRADE, Event.STRATEGY_CHANGED),
