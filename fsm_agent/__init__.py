@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fsm_agent.effects import Answer, Approve, Deny, Edit
     from fsm_agent.errors import DefinitionError, FsmAgentError, RunError
     from fsm_agent.limits import Limits
-    from fsm_agent.memory import Full, Window
+    from fsm_agent.memory import DualBuffer, Full, KeyFacts, MessageWindow, SummaryWindow, Window
     from fsm_agent.records import RunResult, Token, Transitioned
     from fsm_agent.tools.registry import Registry
     from fsm_agent.tools.spec import Tool, tool
@@ -25,17 +25,21 @@ __all__ = [
     "Approve",
     "DefinitionError",
     "Deny",
+    "DualBuffer",
     "Edit",
     "Event",
     "FsmAgentError",
     "Full",
+    "KeyFacts",
     "Limits",
+    "MessageWindow",
     "Registry",
     "RunError",
     "RunResult",
     "State",
     "Status",
     "StopReason",
+    "SummaryWindow",
     "Token",
     "Tool",
     "Transitioned",
@@ -49,17 +53,21 @@ _HOMES: Final = {
     "Approve": "effects",
     "DefinitionError": "errors",
     "Deny": "effects",
+    "DualBuffer": "memory",
     "Edit": "effects",
     "Event": "alphabet",
     "FsmAgentError": "errors",
     "Full": "memory",
+    "KeyFacts": "memory",
     "Limits": "limits",
+    "MessageWindow": "memory",
     "Registry": "tools.registry",
     "RunError": "errors",
     "RunResult": "records",
     "State": "alphabet",
     "Status": "alphabet",
     "StopReason": "alphabet",
+    "SummaryWindow": "memory",
     "Token": "records",
     "Tool": "tools.spec",
     "Transitioned": "records",

@@ -107,6 +107,10 @@ class Context:
     tool_calls: int = 0
     prompt_factor: float = 1.0
     estimate: int = 0
+    room: int | None = None
+    overflows: int = 0
+    summary_failed_at: int = 0
+    setback: str = ""
 
     failures: int = 0
     successes: int = 0

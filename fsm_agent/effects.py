@@ -40,7 +40,9 @@ __all__ = [
     "Usage",
     "Wait",
     "Waited",
+    "from_data",
     "from_json",
+    "to_data",
     "to_json",
 ]
 
@@ -159,12 +161,15 @@ Decision = Approve | Edit | Deny | Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
-    """Ask the model. `tools` are the names offered; `purpose` "answer" offers none. `estimate` is the prompt in tokens."""
+    """Ask the model. `tools` are the names offered; `purpose` "answer" offers none, and "summary" asks for notes of earlier steps.
+
+    `estimate` is the prompt in tokens.
+    """
 
     messages: tuple[AnyMessage, ...]
     tools: tuple[str, ...] = ()
     response_format: Mapping[str, Any] | None = None
-    purpose: Literal["plan", "answer"] = "plan"
+    purpose: Literal["plan", "answer", "summary"] = "plan"
     timeout: float = 60.0
     estimate: int = 0
     attempt: int = 1
@@ -225,13 +230,19 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed:
-    """The model call failed. `retry_after` is the server's wish in seconds, None when it had none."""
+    """The model call failed. `retry_after` is the server's wish in seconds, None when it had none.
+
+    `overflow`: the prompt was too large for the model's context; `context_tokens` fit, `prompt_tokens` were sent, where the server says so.
+    """
 
     error: str
     message: str
     retryable: bool
     retry_after: float | None = None
     status: int | None = None
+    overflow: bool = False
+    context_tokens: int | None = None
+    prompt_tokens: int | None = None
     usage: Usage = NO_USAGE
     at: float = 0.0
     kind: Literal["model_failed"] = "model_failed"
@@ -307,8 +318,23 @@ Outcome = Replied | ModelFailed | Returned | Doubted | Waited | Answered | Expir
 
 @functools.cache
 def _adapter(which: str) -> TypeAdapter[Any]:
-    kind: Any = Effect if which == "effect" else Outcome
+    if which == "result":
+        return TypeAdapter(Result)
+    kind: Any = {"effect": Effect, "outcome": Outcome, "decision": Decision}[which]
     return TypeAdapter(Annotated[kind, Field(discriminator="kind")])
+
+
+def to_data(value: Outcome | Result | Decision) -> dict[str, Any]:
+    """`value` as JSON data; `from_data` gives an equal value back."""
+    which = "result" if isinstance(value, Result) else "decision" if isinstance(value, Decision) else "outcome"
+    data: dict[str, Any] = _adapter(which).dump_python(value, mode="json")
+    return data
+
+
+def from_data(which: Literal["outcome", "result", "decision"], data: Mapping[str, Any]) -> Outcome | Result | Decision:
+    """The value that `to_data` wrote. Raises `ValueError` for anything else."""
+    value: Outcome | Result | Decision = _adapter(which).validate_python(dict(data))
+    return value
 
 
 def to_json(value: Effect | Outcome) -> str:

@@ -47,6 +47,12 @@ class Texts:
     react_rules: str
     react_answer: str
     summary: str
+    summarise: str
+    summarise_steps: str
+    key_facts: str
+    older_result: str
+    cut_to_fit: str
+    recalled: str
 
 
 EN: Final = Texts(
@@ -97,6 +103,12 @@ EN: Final = Texts(
     "or, when the task is done:\nThought: <why it is done>\nFinal Answer: <the complete answer>\nTools:",
     react_answer="Reply with one line: Final Answer: <the complete answer>",
     summary="Summary of the earlier steps:\n{text}",
+    summarise="You keep the notes of an agent. Keep every fact, number, name, link, decision and failure that may still matter for the task, exactly as it stands there. Add nothing, conclude nothing, call nothing. Write plain text of at most 200 words.",
+    summarise_steps="Task: {task}\n\nNotes so far:\n{before}\n\nNewer steps:\n{steps}\n\nWrite the notes anew, with the newer steps in them.",
+    key_facts="Key facts from earlier results:\n{facts}",
+    older_result="(an older result, left out)",
+    cut_to_fit="\n[cut here: the rest does not fit]",
+    recalled="What is known from earlier runs, as far as it may matter here:\n{facts}",
 )
 
 ZH: Final = Texts(
@@ -143,6 +155,12 @@ ZH: Final = Texts(
     "任务完成时：\nThought: <为什么已经完成>\nFinal Answer: <完整的答案>\n工具：",
     react_answer="只回复一行：Final Answer: <完整的答案>",
     summary="前面步骤的摘要：\n{text}",
+    summarise="你负责为一个智能体做笔记。凡是对任务可能还有用的事实、数字、名称、链接、决定和失败，都要原样保留。不要添加内容，不要下结论，不要调用工具。只写纯文本，不超过 300 字。",
+    summarise_steps="任务：{task}\n\n已有的笔记：\n{before}\n\n新的步骤：\n{steps}\n\n请把新的步骤并入，重写整份笔记。",
+    key_facts="先前结果中的关键事实：\n{facts}",
+    older_result="（较早的结果，已省略）",
+    cut_to_fit="\n[在此截断：其余内容放不下]",
+    recalled="以往运行中已知的、可能与此有关的内容：\n{facts}",
 )
 
 TEXTS: Final[dict[Language, Texts]] = {"en": EN, "zh": ZH}

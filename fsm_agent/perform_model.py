@@ -45,6 +45,7 @@ class ModelPerformer:
         """Make the request on a worker thread; yields pieces of the reply when the job streams."""
         model, kwargs = self._target(effect)
         reader = ChunkReader() if self._streams(job) else None
+        shown = _shown(effect, job)
 
         def work(emit: Emit) -> Replied:
             if reader is None:
@@ -52,7 +53,7 @@ class ModelPerformer:
             for chunk in model.stream(list(effect.messages), job.config, **kwargs):
                 text = reader.add(chunk)
                 # Also without text to show: this is where a stream that nobody waits for any more is broken off.
-                emit(text if job.streaming else "")
+                emit(text if shown else "")
             return self._finished(reader, effect, job)
 
         try:
@@ -89,6 +90,7 @@ class ModelPerformer:
             yield self._read(message, effect, job)
             return
         stream = model.astream(list(effect.messages), job.config, **kwargs)
+        shown = _shown(effect, job)
         try:
             while True:
                 left = max(effect.timeout - (job.clock.monotonic() - begun), 0.001)
@@ -96,7 +98,7 @@ class ModelPerformer:
                 if chunk is None:
                     break
                 text = reader.add(chunk)
-                if text and job.streaming:
+                if text and shown:
                     yield text
         finally:
             close = getattr(stream, "aclose", None)
@@ -195,6 +197,11 @@ def _schema(tools: Registry, name: str) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()},
     }
+
+
+def _shown(effect: CallModel, job: Job) -> bool:
+    """Whether the caller is handed the pieces of the reply: those of a summary are not for a reader."""
+    return job.streaming and effect.purpose != "summary"
 
 
 def _wants_tokens(job: Job) -> bool:

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from langchain_core.messages import AnyMessage
 
 from fsm_agent.context import Context
 from fsm_agent.dialects.base import Prompt, Purpose
+from fsm_agent.effects import CallModel, ModelFailed
 from fsm_agent.history import Block, estimate_text, estimate_tokens
+from fsm_agent.memory.fit import fit
+from fsm_agent.memory.summary import summary_prompt
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["estimate_prompt", "prompt_of", "usable_tokens"]
+__all__ = ["estimate_prompt", "leaving", "prompt_of", "shown", "smaller_room", "summary_call", "usable_tokens"]
 
-_REQUEST_TOKENS = 8
+_REQUEST_TOKENS: Final = 8
+_MAX_OVERFLOWS: Final = 3
+_SHARE_TRIED: Final = 0.9
+"""Of the room that the server has, by its own numbers; the reply needs some too."""
+_SHARE_GUESSED: Final = 0.5
+"""Of what was sent, when the server gives no numbers."""
+
+
+def shown(ctx: Context) -> tuple[Block, ...]:
+    """What the memory shows of the history, cut to the room that the server has, once it has said that it has too little."""
+    view = ctx.setup.memory.view(ctx.blocks)
+    return view if ctx.room is None else fit(view, ctx.room, ctx.texts.cut_to_fit)
 
 
 def prompt_of(ctx: Context, purpose: Purpose) -> Prompt:
     """What the dialect writes its messages from: the memory's view of the history, and the tools unless an answer is forced."""
     return Prompt(
         system=ctx.system_text,
-        blocks=ctx.setup.memory.view(ctx.blocks),
+        blocks=shown(ctx),
         tools=_offered(ctx) if purpose == "plan" else (),
         purpose=purpose,
         texts=ctx.texts,
@@ -33,8 +50,8 @@ def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None
 
     `view` is what the memory shows, for a caller that has asked it already.
     """
-    shown = ctx.setup.memory.view(ctx.blocks) if view is None else view
-    tokens = sum([one.tokens for one in shown]) + _overhead(ctx, purpose)
+    blocks = shown(ctx) if view is None else view
+    tokens = sum([one.tokens for one in blocks]) + _overhead(ctx, purpose)
     if not ctx.setup.dialect.native_tools:
         tokens += estimate_tokens(ctx.setup.dialect.remind(prompt_of(ctx, purpose)))
     return int(tokens * ctx.prompt_factor) + _REQUEST_TOKENS
@@ -44,6 +61,62 @@ def usable_tokens(ctx: Context) -> int | None:
     """The token budget of the next prompt and all before it: less a reserve for one answer, until that one is asked for."""
     budget = ctx.limits.token_budget
     return budget if budget is None or ctx.forced else budget - ctx.limits.answer_reserve
+
+
+def leaving(ctx: Context) -> range | None:
+    """The blocks that are to be summarised before the next step; None when none are, or when there is no room for the call.
+
+    The memory says what. Not while an answer is forced or a call is tried again, and only within the budget: the summary and the step
+    after it must both fit.
+    """
+    # Not `isinstance`: a protocol's is slow, and this is asked at every step.
+    asked: Callable[[Sequence[Block], int], range | None] | None = getattr(ctx.setup.memory, "leaving", None)
+    if asked is None or ctx.forced or (ctx.failure is not None and ctx.failure.of == "model"):
+        return None
+    found = asked(ctx.blocks, ctx.summary_failed_at)
+    if found is None or ctx.time_left == 0.0:
+        return None
+    usable = usable_tokens(ctx)
+    if usable is None:
+        return found
+    # Without the tools, which may change while the call is under way: what comes of it is read by the same question.
+    cost = _estimate_summary(ctx, _summary_messages(ctx, found)) + int(
+        sum([one.tokens for one in shown(ctx)]) * ctx.prompt_factor
+    )
+    return found if ctx.usage.total + cost <= usable else None
+
+
+def summary_call(ctx: Context, blocks: range, timeout: float) -> CallModel:
+    """The model call that summarises these blocks of the history. It offers no tools, and is no step."""
+    messages = _summary_messages(ctx, blocks)
+    return CallModel(messages=messages, purpose="summary", timeout=timeout, estimate=_estimate_summary(ctx, messages))
+
+
+def _summary_messages(ctx: Context, blocks: range) -> tuple[AnyMessage, ...]:
+    return summary_prompt(ctx.blocks, blocks, ctx.task, ctx.texts)
+
+
+def _estimate_summary(ctx: Context, messages: tuple[AnyMessage, ...]) -> int:
+    return int(estimate_tokens(messages) * ctx.prompt_factor) + _REQUEST_TOKENS
+
+
+def smaller_room(ctx: Context, outcome: ModelFailed, purpose: Purpose) -> int | None:
+    """The tokens to which the view must be cut after the server has refused it as too large, by its own numbers where it gives them.
+
+    None when a smaller view cannot help, or has been tried often enough.
+    """
+    if not outcome.overflow or ctx.overflows >= _MAX_OVERFLOWS:
+        return None
+    view = shown(ctx)
+    now = sum([one.tokens for one in view])
+    room = int(now * _SHARE_GUESSED)
+    if outcome.context_tokens and outcome.prompt_tokens:
+        whole = estimate_prompt(ctx, purpose, view) / ctx.prompt_factor
+        share = _SHARE_TRIED * outcome.context_tokens / outcome.prompt_tokens
+        room = int(whole * share - (whole - now))
+    room = max(room, 1)
+    left = fit(view, room, ctx.texts.cut_to_fit)
+    return room if sum([one.tokens for one in left]) < now else None
 
 
 def _offered(ctx: Context) -> tuple[Tool, ...]:

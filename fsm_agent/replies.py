@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from fsm_agent.effects import NO_USAGE, ModelFailed, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
+from fsm_agent.overflow import read_overflow
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.usage import merge_stream_usage, read_usage
@@ -215,15 +216,20 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
     else:
         # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
         retryable = True
-    words = well_formed(redact_text(words_of(error)))[:_ERROR_CHARS]
+    said = words_of(error)
+    overflow = read_overflow(status, getattr(error, "code", None), said)
+    words = well_formed(redact_text(said))[:_ERROR_CHARS]
     answered = status is None and any(_had_answered(one) for one in _chain(error))
     return ModelFailed(
         usage=Usage(estimate, 0, estimate, estimate) if answered else NO_USAGE,
         error=type(error).__name__,
         message=words or "no message",
-        retryable=retryable,
+        retryable=retryable and overflow is None,
         retry_after=retry_after(_headers(error), wall=wall),
         status=status,
+        overflow=overflow is not None,
+        context_tokens=None if overflow is None else overflow.limit,
+        prompt_tokens=None if overflow is None else overflow.sent,
         at=at,
     )
 

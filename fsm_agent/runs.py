@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status
-from fsm_agent.context import Context, Failure
-from fsm_agent.effects import AskHuman, Broke, Cancelled, Effect, Outcome
+from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReason
+from fsm_agent.context import Context
+from fsm_agent.effects import AskHuman, Broke, Cancelled, Effect, Outcome, Result
 from fsm_agent.history import Block, block, flatten
 from fsm_agent.jobs import Job
-from fsm_agent.machine import Machine
+from fsm_agent.machine import Fired, Machine
+from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.redact import redact_text
 from fsm_agent.rounds import close_round
 from fsm_agent.states import ENDINGS, Step
+from fsm_agent.trail.codec import outcome_data, record_data
+from fsm_agent.trail.writer import TrailWriter
+from fsm_agent.turn import turn
 
-__all__ = ["Run", "drive"]
+__all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive"]
 
 _ERROR_CHARS: Final = 500
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
+_SETBACKS: Final = (Event.SUMMARY_FAILED, Event.OVERFLOWED)
 _READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED, Event.THOUGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Where runs stop for a person: before these states, and after these steps (counted from 1)."""
+
+    states: frozenset[State] = frozenset()
+    steps: frozenset[int] = frozenset()
+
+
+NO_PAUSES: Final = Pauses()
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What is known of an effect that a crash broke off: `results` of its calls by id, `until` when its wait was to end (epoch seconds)."""
+
+    results: Mapping[str, Result] = field(default_factory=dict)
+    until: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run under way: its state, its context, the records so far, and the effect that it waits for."""
+    """A run under way: its state, its context, the records so far, and the effect that it waits for.
+
+    `trail` writes them down. `passed` is the sequence number at which it was paused and let go on.
+    """
 
     ctx: Context
     job: Job
@@ -36,18 +63,30 @@ class Run:
     state: State = INITIAL
     transitions: list[Transitioned] = field(default_factory=list)
     asking: AskHuman | None = None
+    trail: TrailWriter | None = None
+    pauses: Pauses = NO_PAUSES
+    paused: bool = False
+    passed: int = -1
+    recovered: Recovered | None = None
     _last: float = 0.0
 
-    def advance(self, step: Step, *, why: str = "") -> Transitioned:
+    def advance(self, step: Step) -> Transitioned:
         """Fire the step's event, move, and tell the observers."""
-        fired = self.machine.fire(self.state, step.event, step.ctx)
+        return self.move(self.machine.fire(self.state, step.event, step.ctx))
+
+    def tell(self, outcome: Outcome) -> None:
+        """Write down what came of an effect, before anything follows from it."""
+        if self.trail is not None:
+            self.trail.add("outcome", outcome_data(outcome))
+
+    def move(self, fired: Fired) -> Transitioned:
+        """Go where `fired` leads, and tell the trail and the observers."""
         ctx = fired.ctx
-        if why and ctx.cause is not None:
-            ctx = ctx.change(cause=replace(ctx.cause, values={"why": why}))
         self.state, self.ctx = fired.row.target, ctx
         now = self.job.now()
         event, target = fired.row.event, fired.row.target
         failure = ctx.failure if event in _FAILURES else None
+        error = ctx.setback if event in _SETBACKS else "" if failure is None else failure.error
         record = Transitioned.made_of(
             {
                 "run_id": ctx.run_id,
@@ -68,11 +107,13 @@ class Run:
                 "elapsed_ms": (now - self._last) * 1000,
                 "at": now,
                 "reason": ctx.cause.reason if target is State.ABORT and ctx.cause is not None else fired.row.reason,
-                "error": "" if failure is None else redact_text(failure.error[:_ERROR_CHARS]),
+                "error": "" if not error else redact_text(error[:_ERROR_CHARS]),
             }
         )
         self._last = now
         self.transitions.append(record)
+        if self.trail is not None:
+            self.trail.add("transition", record_data(record))
         for observer in self.observers:
             try:
                 observer(record)
@@ -85,10 +126,16 @@ class Run:
         if self.state in TERMINAL:
             return None
         self.asking = None
-        if isinstance(outcome, Cancelled):
-            return self.advance(Step(Event.CANCELLED, self.ctx.change(at=outcome.at)), why=outcome.why)
-        failure = Failure("engine", self.state, f"{outcome.error}: {outcome.message}")
-        return self.advance(Step(Event.BROKE, self.ctx.change(at=outcome.at, failure=failure)))
+        self.tell(outcome)
+        return self.move(turn(self.machine, self.state, self.ctx, outcome))
+
+    @property
+    def pause_due(self) -> bool:
+        """True when a person asked to stop before the state that the run is in, or after the step that it has taken."""
+        if self.passed == self.ctx.seq or not self.transitions:
+            return False
+        step_over = self.state is INITIAL and self.ctx.step in self.pauses.steps
+        return self.state in self.pauses.states or step_over
 
     def closed_history(self) -> tuple[Block, ...]:
         """The history with every call answered, and the answer when there is one.
@@ -115,6 +162,13 @@ class Run:
         """True when the run was stopped while calls were under way."""
         return self.state in TERMINAL and bool(self.transitions) and self.transitions[-1].source is State.EXECUTE
 
+    def _waits_for(self) -> str:
+        run_id = self.ctx.run_id
+        if self.asking is None:
+            return f"paused before {self.state}: agent.resume({run_id!r}), with change=Change(...) to go on differently"
+        ways = "Approve() | Edit(args) | Deny(reason) | Answer(text)"
+        return f"waits for a person to decide about {_call_names(self.asking)}: agent.resume({run_id!r}, decision={ways})"
+
     def result(self) -> RunResult:
         """What the run has come to."""
         ctx = self.ctx
@@ -123,10 +177,14 @@ class Run:
             status, reason, answer, detail = ending.status, ending.reason, ending.answer, ending.detail
         else:
             status, reason, answer = Status.SUSPENDED, None, None
-            waiting = ", ".join(call.tool for call in self.asking.calls) if self.asking is not None else ""
-            ways = f"agent.resume({ctx.run_id!r}, decision=Approve() | Edit(args) | Deny(reason))"
-            detail = f"waits for a person to decide about {waiting}: {ways}"
-        blocks = [one for one in self.closed_history() if one.turn == ctx.turn] if self.state in TERMINAL else []
+            detail = self._waits_for()
+            if self.asking is not None and any(call.doubt for call in self.asking.calls):
+                reason = StopReason.IN_DOUBT
+        blocks = (
+            [one for one in unsummarised(self.closed_history()) if one.turn == ctx.turn]
+            if self.state in TERMINAL
+            else []
+        )
         return RunResult.model_construct(
             run_id=ctx.run_id,
             thread_id=ctx.thread_id,
@@ -144,7 +202,12 @@ class Run:
             calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
             pending=self.asking,
+            trail_head="" if self.trail is None else self.trail.head,
         )
+
+
+def _call_names(asking: AskHuman) -> str:
+    return ", ".join(f"{call.tool} (in doubt)" if call.doubt else call.tool for call in asking.calls)
 
 
 def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
@@ -155,6 +218,9 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
     """
     while run.state not in TERMINAL:
         behaviour = run.machine.behaviours[run.state]
+        if run.pauses is not NO_PAUSES and run.pause_due:
+            run.paused, run.passed = True, run.ctx.seq
+            return
         try:
             effect = run.asking or behaviour.enter(run.ctx)
             outcome = None
@@ -167,7 +233,9 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             if isinstance(outcome, (Cancelled, Broke)):
                 record = run.stop(outcome)
             else:
-                record = run.advance(behaviour.resolve(run.ctx, outcome))
+                if outcome is not None:
+                    run.tell(outcome)
+                record = run.move(turn(run.machine, run.state, run.ctx, outcome))
         except Exception as error:  # noqa: BLE001 - a bug in a state, guard or dialect ends the run, typed
             record = run.stop(
                 Broke(error=type(error).__name__, message=redact_text(str(error))[:_ERROR_CHARS], at=run.job.now())

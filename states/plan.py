@@ -1,4 +1,7 @@
-"""PLAN: ask the model what to do next, unless the prompt alone would overrun the token budget."""
+"""PLAN: ask the model what to do next, unless the prompt alone would overrun the token budget.
+
+Two calls lead back here, each as a row of its own: a summary of what leaves the memory, and a prompt that the server found too large.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,45 @@ from typing import Any, Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure
-from fsm_agent.dialects.base import Purpose
+from fsm_agent.dialects.base import Answer, Purpose
+from fsm_agent.dialects.repair import split_thinking
 from fsm_agent.effects import CallModel, ModelFailed, Outcome, Replied
-from fsm_agent.prompt import estimate_prompt, prompt_of, usable_tokens
+from fsm_agent.history import estimate_text
+from fsm_agent.memory.summary import summary_block
+from fsm_agent.memory.views import is_round
+from fsm_agent.prompt import estimate_prompt, leaving, prompt_of, smaller_room, summary_call, usable_tokens
 from fsm_agent.states.base import Step, unexpected
 
-EVENTS: Final = frozenset({Event.REPLIED, Event.MODEL_FAILED, Event.WITHHELD})
+EVENTS: Final = frozenset(
+    {
+        *(Event.REPLIED, Event.MODEL_FAILED, Event.WITHHELD),
+        *(Event.COMPACTED, Event.SUMMARY_FAILED, Event.OVERFLOWED),
+    }
+)
 _FACTOR_RANGE: Final = (0.5, 4.0)
+_SHORT_SUMMARY: Final = 400
+"""Tokens that a summary may always have, however little it tells of."""
 
 
 def enter(ctx: Context) -> CallModel | None:
-    """The model call with its prompt, or None when the call would overrun the budget."""
+    """The model call with its prompt, or None when the call would overrun the budget; first a summary of what leaves the memory."""
+    limits, left = ctx.limits, ctx.time_left
+    timeout = limits.model_timeout if left is None else max(min(limits.model_timeout, left), 0.001)
+    gone = leaving(ctx)
+    if gone is not None:
+        return summary_call(ctx, gone, timeout)
     purpose: Purpose = "answer" if ctx.forced else "plan"
     prompt = prompt_of(ctx, purpose)
     estimate, usable = estimate_prompt(ctx, purpose, prompt.blocks), usable_tokens(ctx)
     if usable is not None and ctx.usage.total + estimate > usable:
         return None
-    dialect, limits = ctx.setup.dialect, ctx.limits
-    left = ctx.time_left
+    dialect = ctx.setup.dialect
     return CallModel(
         messages=dialect.compose(prompt),
         tools=tuple([tool.name for tool in prompt.tools]),
         response_format=dialect.response_format(prompt),
         purpose=purpose,
-        timeout=limits.model_timeout if left is None else max(min(limits.model_timeout, left), 0.001),
+        timeout=timeout,
         estimate=estimate,
         attempt=_attempt(ctx),
     )
@@ -39,7 +57,17 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     """Count the call and its tokens. A reply opens a new round; a failure is kept for DECIDE; no outcome means the call was withheld."""
     if outcome is None:
         return Step(Event.WITHHELD, ctx)
+    if not isinstance(outcome, ModelFailed | Replied):
+        raise unexpected("PLAN", outcome)
+    gone = leaving(ctx)
+    if gone is not None:
+        return _summarised(ctx, gone, outcome)
     if isinstance(outcome, ModelFailed):
+        room = smaller_room(ctx, outcome, "answer" if ctx.forced else "plan")
+        if room is not None:
+            setback = f"{outcome.error}: {outcome.message}"
+            less = ctx.change(**_called(ctx, outcome), room=room, overflows=ctx.overflows + 1, setback=setback)
+            return Step(Event.OVERFLOWED, less)
         failure = Failure(
             "model", "model", f"{outcome.error}: {outcome.message}", outcome.retryable, outcome.retry_after
         )
@@ -47,8 +75,6 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             Event.MODEL_FAILED,
             ctx.change(**_counted(ctx, outcome), failures=ctx.failures + 1, successes=0, failure=failure),
         )
-    if not isinstance(outcome, Replied):
-        raise unexpected("PLAN", outcome)
     changes = _counted(ctx, outcome)
     # Once the model has replied, the failed attempts of this same call no longer count; earlier failures go on counting.
     changes |= {"attempt": 1, "failures": max(ctx.failures - changes["attempt"] + 1, 0)}
@@ -76,13 +102,46 @@ def _attempt(ctx: Context) -> int:
     return ctx.attempt if ctx.failure is not None and ctx.failure.of == "model" else 1
 
 
+def _called(ctx: Context, outcome: Replied | ModelFailed) -> dict[str, Any]:
+    """The changes that every call of the model brings, whatever it was for and whatever came of it."""
+    return {"at": outcome.at, "usage": ctx.usage + outcome.usage, "model_calls": ctx.model_calls + 1}
+
+
+def _summarised(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> Step:
+    """Keep the summary after the blocks that it tells of. One that is of no use changes nothing but the counts, and is recorded."""
+    after = ctx.change(**_called(ctx, outcome))
+    text, error = _summary_of(ctx, gone, outcome)
+    if error:
+        rounds = sum(is_round(one) for one in ctx.blocks)
+        return Step(Event.SUMMARY_FAILED, after.change(summary_failed_at=rounds, setback=error))
+    kept = summary_block(text, ctx.texts, ctx.turn)
+    history = (*ctx.history[: gone.stop], kept, *ctx.history[gone.stop :])
+    return Step(Event.COMPACTED, after.change(history=history, summary_failed_at=0))
+
+
+def _summary_of(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> tuple[str, str]:
+    """The text of the summary, or why there is none."""
+    if isinstance(outcome, ModelFailed):
+        return "", f"{outcome.error}: {outcome.message}"
+    if outcome.unreadable:
+        return "", outcome.unreadable
+    if outcome.truncated:
+        return "", "the summary was cut off before its end"
+    reading = ctx.setup.dialect.read(outcome, (), "answer")
+    text = reading.text if isinstance(reading, Answer) else split_thinking(outcome.text)[1]
+    if not text.strip():
+        return "", "the summary was empty"
+    covered = sum(ctx.blocks[index].tokens for index in gone)
+    if estimate_text(text) > max(covered, _SHORT_SUMMARY):
+        return "", "the summary was longer than what it tells of"
+    return text.strip(), ""
+
+
 def _counted(ctx: Context, outcome: Replied | ModelFailed) -> dict[str, Any]:
-    """The changes that every call brings, whatever came of it."""
+    """The changes that every attempt at a step brings."""
     attempt = _attempt(ctx)
     return {
-        "at": outcome.at,
-        "usage": ctx.usage + outcome.usage,
-        "model_calls": ctx.model_calls + 1,
+        **_called(ctx, outcome),
         "step": ctx.step + (attempt == 1 and not ctx.forced),
         "attempt": attempt,
     }

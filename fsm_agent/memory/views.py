@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block
 
-__all__ = ["Full", "Memory", "Window"]
+__all__ = ["Compacting", "Full", "Memory", "MessageWindow", "Window", "at_least", "is_round", "pinned", "unsummarised"]
 
 
 @runtime_checkable
@@ -20,13 +20,25 @@ class Memory(Protocol):
         """The blocks to send; every block whole."""
 
 
+@runtime_checkable
+class Compacting(Protocol):
+    """A strategy that has the model summarise what leaves its window. PLAN makes the call, and keeps the summary in the history."""
+
+    def leaving(self, history: Sequence[Block], failed_at: int = 0) -> range | None:
+        """Where in `history` the blocks stand that are to be summarised now; None when none are.
+
+        They hold at least one round, and a block of kind "summary" will stand right after them. `failed_at` is how many rounds there were
+        when a summary failed, 0 when none did: the next attempt must wait for newer ones.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Full:
     """Everything. The prompt grows with the run."""
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """All of `history`."""
-        return tuple(history)
+        return unsummarised(history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +52,64 @@ class Window:
     rounds: int = 5
 
     def __post_init__(self) -> None:
-        given: object = self.rounds
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-            raise DefinitionError(
-                f"Window(rounds={self.rounds!r}): rounds must be a whole number of at least 1; use Full() to keep everything"
-            )
+        at_least(1, "Window", "rounds", self.rounds, "use Full() to keep everything")
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """First task + current task + the last `rounds` rounds; an earlier turn's task is kept when a round of it is."""
         start, left = len(history), self.rounds
         while start > 0 and left > 0:
             start -= 1
-            left -= history[start].kind in ("round", "answer")
-        return (*_pinned(history, start), *history[start:])
+            left -= is_round(history[start])
+        return (*pinned(history, start), *unsummarised(history[start:]))
 
 
-def _pinned(history: Sequence[Block], start: int) -> list[Block]:
+@dataclass(frozen=True, slots=True)
+class MessageWindow:
+    """At most `messages` messages: the conversation's first task, the current task, and the newest whole rounds that fit beside them.
+
+    At least the newest two rounds, even where they alone are more. The system message is not counted; messages that a dialect joins are
+    counted apart. Raises `DefinitionError` for `messages` < 1.
+    """
+
+    messages: int = 10
+
+    def __post_init__(self) -> None:
+        at_least(1, "MessageWindow", "messages", self.messages, "use Full() to keep everything")
+
+    def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
+        """First task + current task + as many of the newest blocks as fit, and two rounds in any case."""
+        start, rounds = len(history), 0
+        while start > 0:
+            earlier = start - 1
+            # Two rounds are in: what is older must fit.
+            if rounds >= _ROUNDS_KEPT and self._count(history, earlier) > self.messages:
+                break
+            start = earlier
+            rounds += is_round(history[start])
+        return (*pinned(history, start), *unsummarised(history[start:]))
+
+    @staticmethod
+    def _count(history: Sequence[Block], start: int) -> int:
+        kept = (*pinned(history, start), *unsummarised(history[start:]))
+        return sum(len(one.messages) for one in kept)
+
+
+_ROUNDS_KEPT = 2
+
+
+def is_round(one: Block) -> bool:
+    """Whether `one` counts as a round: calls with their results, or a finished answer."""
+    return one.kind in ("round", "answer")
+
+
+def unsummarised(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """`blocks` without the summaries of a strategy that the conversation had before: what they tell of is there itself."""
+    if any(one.kind == "summary" for one in blocks):
+        return tuple(one for one in blocks if one.kind != "summary")
+    return tuple(blocks)
+
+
+def pinned(history: Sequence[Block], start: int) -> list[Block]:
     """The tasks before `start` that stay: the first of the conversation, and those of the turns still in the window."""
     if start == 0:
         return []
@@ -68,3 +122,11 @@ def _pinned(history: Sequence[Block], start: int) -> list[Block]:
         if one.kind == "task" and (not kept or one.turn in turns or one.turn == newest):
             kept.append(one)
     return kept
+
+
+def at_least(least: int, owner: str, name: str, given: object, instead: str) -> None:
+    """Check a whole number of a strategy. Raises `DefinitionError` that names it, and what to use `instead`."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise DefinitionError(
+            f"{owner}({name}={given!r}): {name} must be a whole number of at least {least}; {instead}"
+        )
