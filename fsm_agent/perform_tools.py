@@ -217,7 +217,10 @@ def _gone(call: Call, job: Job) -> Result:
 
 
 def _arguments(tool: Tool, call: Call) -> dict[str, Any]:
-    """The Python values for the call, from the validated JSON values; checked again, because the tool may have been replaced since."""
+    """The Python values for the call, from the validated JSON values; checked again when the tool has been replaced since."""
+    known = tool.accepted(call.arguments)
+    if known is not None:
+        return known
     valid = tool.validate(call.arguments)
     if isinstance(valid, Invalid):
         raise ValueError(f"the arguments no longer fit {tool.name}")

@@ -517,3 +517,23 @@ def _timed(args: dict[str, Any]) -> float:
     for _ in range(20):
         pay.validate(args)
     return (time.perf_counter() - began) / 20
+
+
+def test_accepted_values_are_given_out_once_and_only_for_the_same_object() -> None:
+    """What `validate` read is not read again for the call itself; any other object, or a second call, is."""
+    probe = _one(date)
+    first = probe.validate({"x": "2024-01-02"})
+    assert isinstance(first, Valid)
+    assert probe.accepted(dict(first.arguments)) is None
+    assert probe.accepted(first.arguments) == {"x": date(2024, 1, 2)}
+    assert probe.accepted(first.arguments) is None
+
+
+def test_values_of_calls_that_are_never_made_are_not_kept_for_ever() -> None:
+    """A tool keeps a few accepted calls at most, and no large ones."""
+    probe = _one(str)
+    made = [probe.validate({"x": str(number)}) for number in range(1_000)]
+    large = probe.validate({"x": "y" * 10_000})
+    assert isinstance(large, Valid)
+    assert probe.accepted(large.arguments) is None
+    assert len([one for one in made if isinstance(one, Valid) and probe.accepted(one.arguments)]) <= 64

@@ -128,6 +128,13 @@ class Tool:
         """Check the arguments of a call (see `validation` for what each type accepts). Never raises."""
         return self._validator(args)
 
+    def accepted(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The Python values of `arguments` if they are the very object that `validate` has just accepted, else None.
+
+        Given out once: a second call with the same object gets None, and validates again.
+        """
+        return self._validator.take(arguments)
+
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         """Must a person approve this call? `arguments` are validated ones. A check that fails asks the person."""
         if not callable(self.requires_approval):

@@ -48,6 +48,8 @@ _LONG: Final = 4_000
 """Bytes of JSON text from which on an integer in it may be too long to be read back."""
 _HUGE: Final = 308
 """Bytes of JSON text from which on an integer in it may be too large for a float."""
+_KEPT: Final = 64
+"""Accepted calls whose Python values are kept until they are made; each of them at most `_LONG` bytes."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,13 @@ class Validator:
         self._masked = frozenset(
             name for name, item in shown.items() if any(one.get("writeOnly") for one in schemas_in(item))
         )
+        # What nearly every tool needs none of, looked at once.
+        self._rewrites = bool(self._renamed or self._hidden or self._masked or self._sets)
+        self._looks = (self._has_numbers_listed and not lax) or (
+            self._open and not self._json and ignore_extra is not True
+        )
+        self._same_names = self._outputs == {field: field for field in model.model_fields}
+        self._accepted: dict[int, Valid] = {}
 
     def __call__(self, args: Mapping[str, Any]) -> Valid | Invalid:
         """Check one set of arguments."""
@@ -139,9 +148,25 @@ class Validator:
             return Invalid(broken)
         return self._checked(given, text, notes)
 
+    def take(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The Python values of arguments that were accepted here, told by identity: once, so that no two calls share a value.
+
+        None when they are not known (any more): then they must be checked again.
+        """
+        valid = self._accepted.pop(id(arguments), None)
+        return valid.call_with if valid is not None and valid.arguments is arguments else None
+
+    def _keep(self, valid: Valid) -> None:
+        if len(self._accepted) >= _KEPT:
+            self._accepted.clear()  # calls that were refused or denied, and never made
+        self._accepted[id(valid.arguments)] = valid
+
     def _prepared(self, args: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The arguments to check, without what the tool ignores and without the `null`s that mean "the default"."""
-        given = {key: item for key, item in args.items() if item is not None or key not in self._null_is_default}
+        if self._null_is_default:
+            given = {key: item for key, item in args.items() if item is not None or key not in self._null_is_default}
+        else:
+            given = dict(args)
         if not self._ignored:
             return given, ()
         notes: list[str] = []
@@ -171,11 +196,14 @@ class Validator:
             return Invalid(tuple(self._named(error, given).values()))
         except Exception as error:  # noqa: BLE001 - what the author of the model wrote failed: this call is refused
             return Invalid((_raised(error),))
-        if wrong := tuple(self._read_wrongly(given, arguments, text)):
+        if (self._looks or len(text) > _HUGE) and (wrong := tuple(self._read_wrongly(given, arguments, text))):
             return Invalid(wrong)
         if refused:
             notes += tuple(_coercion(path, given, arguments) for path in refused)
-        return Valid(arguments, self._call_with(checked, arguments), notes)
+        valid = Valid(arguments, self._call_with(checked, arguments), notes)
+        if len(text) < _LONG:
+            self._keep(valid)
+        return valid
 
     def _named(self, error: ValidationError, given: Mapping[str, Any]) -> dict[Path, Problem]:
         try:
@@ -192,6 +220,8 @@ class Validator:
             order = {name: place for place, name in enumerate(self._schema().get("properties", {}))}
             return dict(sorted(filled.items(), key=lambda item: order.get(item[0], len(order))))
         written = write(checked, mode="json", by_alias=True, round_trip=True, warnings=False)
+        if not self._rewrites:
+            return cast("dict[str, Any]", written)
         if self._renamed or self._hidden:
             named = {self._renamed.get(key, key): item for key, item in written.items()}
             written = {key: item for key, item in named.items() if key not in self._hidden}
@@ -209,7 +239,10 @@ class Validator:
     def _call_with(self, checked: BaseModel, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if self._json:
             return deepcopy(dict(arguments))
-        values = {self._outputs[field]: item for field, item in checked.__dict__.items() if field in self._outputs}
+        if self._same_names and len(checked.__dict__) == len(self._outputs):
+            values = dict(checked.__dict__)
+        else:
+            values = {self._outputs[field]: item for field, item in checked.__dict__.items() if field in self._outputs}
         return values | checked.__pydantic_extra__ if checked.__pydantic_extra__ else values
 
     def _read_wrongly(self, given: Mapping[str, Any], arguments: Any, text: bytes) -> Iterator[Problem]:
