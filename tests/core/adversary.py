@@ -40,7 +40,7 @@ from fsm_agent.effects import (
 from fsm_agent.jobs import Job
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
-from fsm_agent.memory import Full, Memory, Window
+from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.records import Transitioned
 from fsm_agent.runs import Run, drive
 from fsm_agent.testing import FakeClock
@@ -103,11 +103,22 @@ def setup_of(limits: Limits, dialect: str, memory: Memory, ladder: Iterable[str]
     return make_setup(limits=limits, tools=ALL_TOOLS, dialect=dialect, memory=memory, ladder=ladder)
 
 
+sizes = st.integers(1, 3)
+views: st.SearchStrategy[Memory] = st.one_of(
+    st.just(Full()),
+    st.builds(Window, rounds=sizes),
+    st.builds(MessageWindow, messages=st.integers(1, 9)),
+    st.builds(DualBuffer, reasoning=sizes, results=sizes, max_tokens=st.sampled_from([None, 1, 60, 200])),
+    st.builds(SummaryWindow, rounds=sizes, every=sizes, chunk_tokens=st.sampled_from([1, 6_000])),
+)
+memories = views | st.builds(KeyFacts, inner=views, per_round=sizes)
+
+
 setups: st.SearchStrategy[Setup] = st.builds(
     setup_of,
     limits=limits,
     dialect=st.sampled_from(sorted(DIALECTS)),
-    memory=st.just(Full()) | st.builds(Window, rounds=st.integers(1, 3)),
+    memory=memories,
     ladder=ladders,
 )
 
@@ -153,6 +164,9 @@ def replies(draw: st.DrawFn, at: float) -> Replied | ModelFailed:
             error="APIError",
             message="no luck",
             retryable=draw(st.sampled_from([True, True, False])),
+            overflow=draw(st.sampled_from([False, False, True])),
+            context_tokens=draw(st.sampled_from([None, 100, 4_000])),
+            prompt_tokens=draw(st.sampled_from([None, 200, 8_000])),
             retry_after=draw(st.sampled_from([None, None, 0.0, 1.0, 90.0])),
             usage=draw(usages),
             at=at,
@@ -253,13 +267,14 @@ def most_transitions(setup: Setup) -> int:
 
     A visit to PLAN is a new step, a retry of one, the forced answer, or a call that was withheld before the end. Each
     leads to one reading of a reply, at most one question to a person, one batch with its retries. Each degradation adds
-    one more batch.
+    one more batch. A summary needs a round of its own, and so does one that failed; an overflow is met three times at most.
     """
     limits = setup.limits
     retries = max([limits.max_retries, *(one.retry or 0 for one in ALL_TOOLS)])
     batch = 7 + 4 * retries
     plans = (limits.max_steps + 1) * (1 + limits.max_retries) + 2
-    return plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
+    beside = 2 * (limits.max_steps + 1) + 3
+    return beside + plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
 
 
 def drive_with(draw: Callable[[st.SearchStrategy[Any]], Any], play: Play) -> Play:

@@ -17,6 +17,7 @@ from fsm_agent.effects import Broke, Cancelled, Expired
 from fsm_agent.errors import IllegalTransition
 from fsm_agent.jobs import Job
 from fsm_agent.machine import DEFAULT_MACHINE
+from fsm_agent.memory import SummaryWindow
 from fsm_agent.runs import Run
 from fsm_agent.states import BEHAVIOURS, Step
 from fsm_agent.table import TABLE, Row
@@ -72,6 +73,8 @@ THINKS = says('{"action": "THINK", "action_input": {"thought": "hm"}}')
 SAME = (ADD, gives("3")) * 2
 STOP = {"on_limit": "stop"}
 THRICE = (*(ADD, gives("3")), *(asks(raw("add", a=1, b=3)), gives("3")))
+TWO_ROUNDS = (ADD, gives("3"), asks(raw("add", a=1, b=3)), gives("4"))
+SUMMARY = {"memory": SummaryWindow(rounds=1, every=1)}
 TWO_FAIL = (ADD, fails("one"), asks(raw("add", a=1, b=3)), fails("two"))
 # A reply that spends most of a budget of 1,000 tokens, so that no further prompt fits.
 SPENT = asks(raw("add", a=1, b=2), tokens=899)
@@ -88,6 +91,9 @@ CASES: Mapping[str, Case] = {
     "PLAN --replied--> VALIDATE": Case(script=[ADD]),
     "PLAN --model_failed--> DECIDE": Case(script=[down()]),
     "PLAN --withheld--> DECIDE": Case(script=[], limits={"token_budget": 1}),
+    "PLAN --compacted--> PLAN": Case(script=[*TWO_ROUNDS, says("Notes.")], setup=SUMMARY),
+    "PLAN --summary_failed--> PLAN": Case(script=[*TWO_ROUNDS, down()], setup=SUMMARY),
+    "PLAN --overflowed--> PLAN": Case(script=[ADD, gives("3" * 4_000), down(overflow=True, retryable=False)]),
     "VALIDATE --answered--> FINISH": Case(script=[says("3")]),
     "VALIDATE --accepted [deadline_passed]--> ABORT": Case(
         script=[asks(raw("add", a=1, b=2), at=5.0)], limits={"deadline": 5.0}, asked="deadline_passed+"
@@ -318,6 +324,9 @@ def test_the_rows_are_those_of_the_design() -> None:
         (State.RETRY, Event.WAITED),
         (State.DEGRADE, Event.STRATEGY_CHANGED),
         (State.DEGRADE, Event.ANSWER_FORCED),
+        (State.PLAN, Event.COMPACTED),
+        (State.PLAN, Event.SUMMARY_FAILED),
+        (State.PLAN, Event.OVERFLOWED),
     }
 
 
