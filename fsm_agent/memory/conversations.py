@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
-from fsm_agent.errors import RunBusy
 from fsm_agent.history import Block
+from fsm_agent.memory.claims import LocalClaims
 
 __all__ = ["Conversations", "InMemoryConversations"]
 
@@ -26,24 +25,22 @@ class InMemoryConversations:
 
     def __init__(self) -> None:
         self._histories: dict[str, tuple[Block, ...]] = {}
-        self._owners: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._claims = LocalClaims()
 
     def open(self, thread_id: str, run_id: str) -> tuple[Block, ...]:
         """The history of `thread_id`, () for a new one."""
-        with self._lock:
-            owner = self._owners.setdefault(thread_id, run_id)
-            if owner != run_id:
-                raise RunBusy(
-                    f"thread {thread_id!r} is in use by run {owner}; wait for it to end, or resume or cancel it"
-                )
-            return self._histories.get(thread_id, ())
+        self._claims.take(thread_id, run_id)
+        return self._histories.get(thread_id, ())
 
     def close(self, thread_id: str, run_id: str, history: tuple[Block, ...] | None) -> None:
         """Give the thread back."""
-        with self._lock:
-            if self._owners.get(thread_id) != run_id:
-                return
-            del self._owners[thread_id]
-            if history is not None:
-                self._histories[thread_id] = history
+        if not self._claims.has(thread_id, run_id):
+            return
+        if history is not None:
+            self._histories[thread_id] = history
+        self._claims.give_back(thread_id, run_id)
+
+    def delete(self, thread_id: str) -> None:
+        """Remove a conversation. Raises `RunBusy` while a run has it."""
+        with self._claims.alone(thread_id):
+            self._histories.pop(thread_id, None)

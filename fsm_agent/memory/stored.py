@@ -1,0 +1,239 @@
+"""What stores outside this process share: claims that are renewed while a run has a thread, and what is written when it gives it back."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Self
+
+from fsm_agent.errors import DefinitionError, FsmAgentError
+from fsm_agent.history import Block
+from fsm_agent.memory.claims import Claim, busy
+from fsm_agent.memory.written import read_block
+
+__all__ = ["Held", "Stored", "StoredConversations", "positive", "shared"]
+
+LEASE: Final = 60.0
+"""Seconds for which a claim holds without being renewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds of a thread: each block as it was written, and a mark that is another one after every change."""
+
+    texts: Sequence[str | bytes] = ()
+    mark: str | bytes = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A thread that a run has: the claim, what was stored then, and the same as blocks."""
+
+    claim: Claim
+    stored: Stored = Stored()
+    blocks: tuple[Block, ...] = ()
+
+
+class StoredConversations(ABC):
+    """`Conversations` outside this process. A claim of a dead process of this machine, or one not renewed for `lease` s, may be taken over.
+
+    Safe from any thread; a child made by fork begins without claims.
+    """
+
+    def __init__(self, *, lease: float) -> None:
+        self.lease = positive(type(self).__name__, "lease", lease)
+        self._begin()
+        _STORES.add(self)
+
+    def _begin(self) -> None:
+        """Be a store that nobody uses yet."""
+        self._id = uuid.uuid4().hex
+        self._held: dict[str, Held] = {}
+        self._lock = threading.Lock()
+        self._renewing = False
+        self._stop = threading.Event()
+        weakref.finalize(self, self._stop.set)
+
+    def after_fork(self) -> None:
+        """In a forked child: claims, and whatever a thread of the parent was doing with a lock, stay the parent's."""
+        self._begin()
+
+    # ---------------------------------------------------------------- what a run asks
+
+    def open(self, thread_id: str, run_id: str) -> tuple[Block, ...]:
+        """The history of `thread_id`, () for a new one, claimed for `run_id`.
+
+        Raises `RunBusy` while another run has it, in whatever process, `ConversationDamaged` when it cannot be read whole, and
+        `ConversationError` when the store cannot be reached.
+        """
+        claim = Claim.make(run_id, self._id)
+        with self._lock:
+            held = self._held.get(thread_id)
+            if held is not None and held.claim.run_id != run_id:
+                raise busy(thread_id, held.claim.run_id)
+            if held is not None:
+                return held.blocks
+            self._held[thread_id] = Held(claim)  # nobody else of this store asks while we do
+        try:
+            stored = self._take(thread_id, claim)
+            try:
+                blocks = tuple(
+                    read_block(text, thread_id=thread_id, position=position)
+                    for position, text in enumerate(stored.texts)
+                )
+            except BaseException:
+                self._release(thread_id, claim)
+                raise
+        except BaseException:
+            self._forget(thread_id)
+            raise
+        with self._lock:
+            self._held[thread_id] = Held(claim, stored, blocks)
+            start, self._renewing = not self._renewing, True
+        if start:
+            threading.Thread(target=_renew, args=(weakref.ref(self), self._stop, self.lease / 3), daemon=True).start()
+        return blocks
+
+    def close(self, thread_id: str, run_id: str, history: tuple[Block, ...] | None) -> None:
+        """Give the thread back; `history` takes the place of what is stored, None leaves it.
+
+        Raises `ConversationError` when it cannot be written, and `RunBusy` when the claim has been lost to another run; then nothing of
+        `history` is stored. The thread is given back all the same. A run that does not have the thread changes nothing.
+        """
+        with self._lock:
+            held = self._held.get(thread_id)
+        if held is not None and held.claim.run_id == run_id:
+            self._give_back(thread_id, held, history)
+
+    def delete(self, thread_id: str) -> None:
+        """Remove a conversation, damaged or not. Raises `RunBusy` while a run has it."""
+        claim = Claim.make(f"delete-{uuid.uuid4().hex[:8]}", self._id)
+        with self._lock:
+            held = self._held.setdefault(thread_id, Held(claim))
+        if held.claim is not claim:
+            raise busy(thread_id, held.claim.run_id)
+        try:
+            stored = self._take(thread_id, claim, whole=False)
+        except BaseException:
+            self._forget(thread_id)
+            raise
+        self._give_back(thread_id, Held(claim, stored), ())
+
+    def _give_back(self, thread_id: str, held: Held, history: tuple[Block, ...] | None) -> None:
+        try:
+            if history is None:
+                self._release(thread_id, held.claim)
+                return
+            try:
+                self._write(thread_id, held, history)
+            except BaseException:
+                with suppress(FsmAgentError):  # the first error is the one to tell
+                    self._release(thread_id, held.claim)
+                raise
+        finally:
+            self._forget(thread_id)
+
+    # ---------------------------------------------------------------- its life
+
+    def renew(self) -> None:
+        """Let every claim hold for another `lease` seconds. A thread of its own calls this three times a lease; it never raises."""
+        with self._lock:
+            claims = {thread_id: held.claim for thread_id, held in self._held.items()}
+        if not claims:
+            return
+        try:
+            self._extend(claims)
+        except (
+            FsmAgentError
+        ):  # it is tried again before the lease ends; what was lost is seen when the thread is given back
+            pass
+
+    def dispose(self) -> None:
+        """Give back every thread unchanged, and close what is open. The end of a `with` block does the same."""
+        self._stop.set()
+        with self._lock:
+            held = dict(self._held)
+        try:
+            for thread_id, one in held.items():
+                self._release(thread_id, one.claim)
+        finally:
+            self._shut()
+            self._begin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispose()
+
+    def _forget(self, thread_id: str) -> None:
+        with self._lock:
+            self._held.pop(thread_id, None)
+
+    # ---------------------------------------------------------------- what each store does its own way
+
+    @abstractmethod
+    def _take(self, thread_id: str, claim: Claim, *, whole: bool = True) -> Stored:
+        """Claim the thread and read it, in one step; unless `whole`, damage is no hindrance. Raises `RunBusy`."""
+
+    @abstractmethod
+    def _write(self, thread_id: str, held: Held, history: tuple[Block, ...]) -> None:
+        """Store `history` in place of `held.stored` and free the thread, in one step. Raises `RunBusy` when the claim was lost."""
+
+    @abstractmethod
+    def _release(self, thread_id: str, claim: Claim) -> None:
+        """Free the thread when `claim` still has it."""
+
+    @abstractmethod
+    def _extend(self, claims: dict[str, Claim]) -> None:
+        """Renew these claims, by thread id."""
+
+    @abstractmethod
+    def _shut(self) -> None:
+        """Close connections."""
+
+
+def shared(before: Sequence[Block], after: Sequence[Block]) -> int:
+    """How many blocks both begin with."""
+    count = 0
+    for old, new in zip(before, after, strict=False):
+        if old is not new and old != new:
+            break
+        count += 1
+    return count
+
+
+def positive(where: str, name: str, value: float) -> float:
+    """`value`, when it is a number of seconds above 0. Raises `DefinitionError` for any other."""
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
+        raise DefinitionError(f"{where}({name}={value!r}): {name} must be a number of seconds above 0")
+    return float(value)
+
+
+def _renew(store: weakref.ref[StoredConversations], stop: threading.Event, every: float) -> None:
+    """Renew the claims of `store` until nobody uses it any more."""
+    while not stop.wait(every):
+        alive = store()
+        if alive is None:
+            return
+        alive.renew()
+        del alive
+
+
+_STORES: Final[weakref.WeakSet[StoredConversations]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for store in list(_STORES):
+        store.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
