@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from fsm_agent.effects import Answer, Approve, Deny, Edit
     from fsm_agent.errors import DefinitionError, FsmAgentError, RunError
     from fsm_agent.limits import Limits
-    from fsm_agent.memory import DualBuffer, Full, KeyFacts, MessageWindow, SummaryWindow, Window
+    from fsm_agent.memory import (
+        DualBuffer,
+        Full,
+        HistoryConversations,
+        InMemoryConversations,
+        KeyFacts,
+        MessageWindow,
+        RedisConversations,
+        SQLiteConversations,
+        SummaryWindow,
+        Window,
+    )
     from fsm_agent.records import RunResult, Token, Transitioned
     from fsm_agent.tools.registry import Registry
     from fsm_agent.tools.spec import Tool, tool
@@ -30,12 +41,16 @@ __all__ = [
     "Event",
     "FsmAgentError",
     "Full",
+    "HistoryConversations",
+    "InMemoryConversations",
     "KeyFacts",
     "Limits",
     "MessageWindow",
+    "RedisConversations",
     "Registry",
     "RunError",
     "RunResult",
+    "SQLiteConversations",
     "State",
     "Status",
     "StopReason",
@@ -58,12 +73,16 @@ _HOMES: Final = {
     "Event": "alphabet",
     "FsmAgentError": "errors",
     "Full": "memory",
+    "HistoryConversations": "memory",
+    "InMemoryConversations": "memory",
     "KeyFacts": "memory",
     "Limits": "limits",
     "MessageWindow": "memory",
+    "RedisConversations": "memory",
     "Registry": "tools.registry",
     "RunError": "errors",
     "RunResult": "records",
+    "SQLiteConversations": "memory",
     "State": "alphabet",
     "Status": "alphabet",
     "StopReason": "alphabet",
