@@ -1,0 +1,121 @@
+"""Writing one run's trail: entries are sealed in order, kept back, and made durable together at the next point where they must be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from fsm_agent.clock import Clock
+from fsm_agent.tools.plain import plain
+from fsm_agent.trail.chain import GENESIS, Chain
+from fsm_agent.trail.cipher import Cipher
+from fsm_agent.trail.entries import Kind, Stored, written
+from fsm_agent.trail.store import RUNNING, Batch, TrailStore
+
+__all__ = ["CLEAR", "VALUE_CHARS", "TrailWriter"]
+
+VALUE_CHARS: Final = 64 * 1024
+"""A body longer than this is kept once as a value, and the entry refers to it."""
+CLEAR: Final = ("chain", "schema")
+"""What of a header is not encrypted: enough to say which key and which version read the rest."""
+
+
+class TrailWriter:
+    """The one writer of a run. `add` seals an entry and keeps it back; `flush` sends what is kept to the store.
+
+    Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from any thread.
+    """
+
+    def __init__(
+        self,
+        store: TrailStore,
+        run_id: str,
+        *,
+        owner: str,
+        clock: Clock,
+        chain: Chain,
+        cipher: Cipher | None = None,
+        thread_id: str | None = None,
+        seq: int = 0,
+        seal: str = GENESIS,
+    ) -> None:
+        self.run_id: Final = run_id
+        self.owner: Final = owner
+        self._store = store
+        self._clock = clock
+        self._chain = chain
+        self._cipher = cipher
+        self._thread_id = thread_id
+        self._run = written(run_id)
+        self._next = seq
+        self._seal = seal
+        self._kept: list[Stored] = []
+        self._values: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def head(self) -> str:
+        """The seal of the newest entry."""
+        return self._seal
+
+    @property
+    def length(self) -> int:
+        """How many entries the trail has, those kept back included."""
+        return self._next
+
+    def time(self) -> float:
+        """Seconds since the epoch, by the clock of the run."""
+        return self._clock.time()
+
+    def add(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        """Seal an entry. It is durable after the next `flush`."""
+        try:
+            text = written(body)
+        except (ValueError, TypeError):
+            # Guards and tools of a user's own may compare what JSON cannot hold.
+            text = written(plain(body))
+        with self._lock:
+            clear = {name: body[name] for name in CLEAR if name in body} if kind == "header" else {}
+            if len(text) > VALUE_CHARS:
+                text = self._referred(text, clear)
+            elif self._cipher is not None:
+                text = written({**clear, "sealed_body": self._cipher.encrypt(text)})
+            # Canonical JSON: the keys are sorted.
+            time = json.dumps(self._clock.time())
+            entry = f'{{"body":{text},"kind":"{kind}","run":{self._run},"seq":{self._next},"time":{time}}}'
+            self._seal = self._chain.seal(self._seal, entry)
+            self._kept.append(Stored(self._next, entry, self._seal))
+            self._next += 1
+
+    def _referred(self, text: str, clear: Mapping[str, Any]) -> str:
+        value = (text if self._cipher is None else self._cipher.encrypt(text)).encode()
+        digest = hashlib.sha256(value).hexdigest()
+        self._values[digest] = value
+        return written({**clear, "value": digest, "bytes": len(value)})
+
+    def flush(self, *, lease: float, status: str = RUNNING, reason: str = "") -> Future[None]:
+        """Make everything added so far durable, and hold the run for `lease` more seconds (0 gives it back).
+
+        The future raises what `TrailStore.append` says.
+        """
+        with self._lock:
+            entries, self._kept = tuple(self._kept), []
+            values, self._values = self._values, {}
+            now = self._clock.time()
+            return self._store.append(
+                Batch(
+                    run_id=self.run_id,
+                    owner=self.owner,
+                    lease=now + lease if lease else 0.0,
+                    time=now,
+                    status=status,
+                    entries=entries,
+                    values=values,
+                    thread_id=self._thread_id,
+                    reason=reason,
+                )
+            )
