@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from fsm_agent.diagrams import mermaid
+from fsm_agent.diagrams import diagram as drawn
 from fsm_agent.limits import Limits
-from fsm_agent.table import TABLE
 from tests.cli.kit import fsm
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -21,7 +20,7 @@ FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def diagram() -> str:
     """The picture at the top."""
-    return f"{mermaid(TABLE, guards=False)}\n"
+    return drawn(detail="events")
 
 
 def table() -> str:

@@ -1,0 +1,141 @@
+"""A picture in the DOT language of Graphviz, laid out to be printed: the main path straight, failures apart, labels beside lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from typing import Final
+
+from fsm_agent.diagrams.picture import Arrow, Box, Line, Mark, Picture, Place, Way
+from fsm_agent.diagrams.text import shown
+
+__all__ = ["as_dot"]
+
+_WIDTH: Final = 36
+"""Characters of a label line, beyond which each guard gets its own."""
+
+_INDENT: Final = "\u00a0" * 6
+
+_GRAPH: Final = {
+    "rankdir": "TB",
+    "nodesep": "0.25",
+    "ranksep": "0.2",
+    "pad": "0.15",
+    "bgcolor": "white",
+    "fontname": "Arial",
+    "fontsize": "10",
+    "labeljust": "l",
+    "labelloc": "b",
+}
+_BOX: Final = {"shape": "box", "fontname": "Arial", "fontsize": "12", "margin": "0.14,0.06", "height": "0.4"}
+_ARROW: Final = {"fontname": "Arial", "fontsize": "10", "arrowsize": "0.7"}
+
+_BOXES: Final = {
+    Place.STATE: ("#eef3fb", "#33475b"),
+    Place.DETOUR: ("#fff3d6", "#b07d00"),
+    Place.END: ("#dff3e0", "#1b7f4d"),
+    Place.FAILURE: ("#fbe3e1", "#b3261e"),
+    Place.ANYWHERE: ("#ffffff", "#777777"),
+}
+_ARROWS: Final = {
+    Way.MAIN: ("#1f3a5f", "#111111"),
+    Way.SIDE: ("#6b7280", "#333333"),
+    Way.DETOUR: ("#b07d00", "#7a5600"),
+    Way.FAILURE: ("#b3261e", "#b3261e"),
+    Way.ANYWHERE: ("#777777", "#555555"),
+}
+_MARKED: Final = {
+    Mark.UNTAKEN: ("#cfcfcf", "#9a9a9a"),
+    Mark.FIRST: ("#c2570c", "#c2570c"),
+    Mark.SECOND: ("#1d4ed8", "#1d4ed8"),
+}
+
+
+def as_dot(drawn: Picture) -> str:
+    """The picture as a digraph."""
+    return "\n".join(["digraph machine {", *(f"    {line}" for line in _parts(drawn)), "}", ""])
+
+
+def _parts(drawn: Picture) -> Iterator[str]:
+    graph = dict(_GRAPH)
+    if drawn.told:
+        graph["label"] = "".join(f"{_in_quotes(line)}\\l" for line in drawn.told)
+    yield f"graph {_attributes(graph)};"
+    yield f"node {_attributes(_BOX)};"
+    yield f"edge {_attributes(_ARROW)};"
+    if drawn.start:
+        yield 'start [shape=circle, label="", width="0.14", height="0.14", style=filled, fillcolor="#1f3a5f", group=main];'
+        yield f'start -> {drawn.start} [weight="100", color="#1f3a5f"];'
+    straight = {end for arrow in drawn.arrows if arrow.straight for end in (arrow.source, arrow.target)}
+    for box in drawn.boxes:
+        yield f"{box.id} {_attributes(_look(box, straight=box.id in straight or box.main))};"
+    for arrow in drawn.arrows:
+        yield f"{arrow.source} -> {arrow.target} [label={_label(arrow.lines)}, {_attributes(_line(arrow))[1:]};"
+
+
+def _look(box: Box, *, straight: bool) -> Mapping[str, str]:
+    fill, border = _BOXES[box.place]
+    style = "filled,dashed" if box.place is Place.ANYWHERE else "rounded,filled"
+    width = 2.0 if box.main else 1.0
+    look = {"label": _in_quotes("\n".join((box.name, *box.told)))}
+    font = "#111111"
+    if box.mark is Mark.UNTAKEN:
+        fill, border, font = "#fafafa", *_MARKED[Mark.UNTAKEN]
+    elif box.mark in _MARKED:
+        border, width = _MARKED[box.mark][0], 2.0
+    if box.ends:
+        width = 3.5
+    look |= {"style": style, "fillcolor": fill, "color": border, "fontcolor": font, "penwidth": f"{width:g}"}
+    if box.place in (Place.END, Place.FAILURE):
+        look["peripheries"] = "2"
+    if straight:
+        look["group"] = "main"
+    return look
+
+
+def _line(arrow: Arrow) -> Mapping[str, str]:
+    stroke, font = _MARKED.get(arrow.mark, _ARROWS[arrow.way])
+    bold = arrow.way is Way.MAIN if arrow.mark is Mark.NONE else arrow.mark is not Mark.UNTAKEN
+    look = {
+        "color": stroke,
+        "fontcolor": font,
+        "tooltip": _in_quotes(arrow.hint),
+        "labeltooltip": _in_quotes(arrow.hint),
+    }
+    if bold:
+        look["penwidth"] = "2"
+    if arrow.way is Way.ANYWHERE or arrow.mark is Mark.SECOND:
+        look["style"] = "dashed"
+    if arrow.source == arrow.target:
+        # The arrows that come back to a state of the main path do so on its right.
+        look |= {"tailport": "w", "headport": "nw"}
+    if arrow.straight:
+        look["weight"] = "50" if arrow.way is Way.FAILURE else "100"
+    return look
+
+
+def _label(lines: Iterable[Line]) -> str:
+    """The lines, left aligned, with a margin to the line of the arrow."""
+    said = "".join(f'{row}<BR ALIGN="LEFT"/>' for line in lines for row in _rows(line))
+    table = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"><TR><TD WIDTH="6"></TD><TD>'
+    return f'<{table}{said}</TD><TD WIDTH="3"></TD></TR></TABLE>>'
+
+
+def _rows(line: Line) -> Iterator[str]:
+    parts = line.pieces if len(line.text) > _WIDTH else (line.text,)
+    for turn, piece in enumerate(parts):
+        for turn_within, text in enumerate(shown(piece).split("\n")):
+            row = escape(text)
+            row = f"{_INDENT}{row}" if turn and not turn_within else row
+            yield f"<B>{row}</B>" if line.told and row else row
+
+
+def _attributes(values: Mapping[str, str]) -> str:
+    said = ", ".join(f'{name}="{value}"' for name, value in values.items())
+    return f"[{said}]"
+
+
+def _in_quotes(text: str) -> str:
+    """`text` within double quotes: a backslash and a quote could end it or mean something, and an ampersand starts an entity."""
+    safe = shown(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    return safe.replace("\n", "\\n")

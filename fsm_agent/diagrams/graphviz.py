@@ -1,0 +1,71 @@
+"""DOT to SVG and PNG: by the `dot` of this machine where there is one, else by the extra `diagrams`, which needs no system package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final, Literal
+
+from fsm_agent.errors import DefinitionError
+
+__all__ = ["Engine", "available", "rendered", "tidied"]
+
+Engine = Literal["dot", "graphviz-pure"]
+"""A program that draws DOT. They lay out alike; `dot` measures texts with the fonts of the machine, the other with its own."""
+
+_ENGINES: Final[tuple[Engine, ...]] = ("dot", "graphviz-pure")
+_SECONDS: Final = 60.0
+_DENSITY: Final = "144"
+"""Dots per inch of a PNG, so that print and sharp screens show it well."""
+
+_HEADER: Final = re.compile(r"<!--.*?-->\s*", re.DOTALL)
+
+
+def available(engine: Engine | None = None) -> str | None:
+    """The path of the program, by default of the first that is here; None when there is none."""
+    for name in _ENGINES if engine is None else (engine,):
+        places = None if name == "dot" else _beside()
+        found = shutil.which(name, path=places) or shutil.which(name)
+        if found is not None:
+            return found
+    return None
+
+
+def _beside() -> str:
+    """Where the commands of this environment are, whether or not they are on PATH."""
+    folders = dict.fromkeys((str(Path(sys.executable).parent), sysconfig.get_path("scripts")))
+    return ";".join(folders) if sys.platform == "win32" else ":".join(folders)
+
+
+def rendered(dot: str, kind: Literal["svg", "png"], *, engine: Engine | None = None) -> bytes:
+    """`dot` as an SVG or PNG image.
+
+    Raises `fsm_agent.errors.DefinitionError` when no program is here that draws it, or it fails.
+    """
+    program = available(engine)
+    if program is None:
+        raise DefinitionError(
+            f"{kind} needs a program that draws: pip install 'fsm-agent[diagrams]', or install Graphviz; "
+            "mermaid, dot, markdown and csv need neither"
+        )
+    density = () if kind == "svg" else (f"-Gdpi={_DENSITY}",)
+    try:
+        done = subprocess.run(
+            [program, f"-T{kind}", *density], input=dot.encode(), capture_output=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DefinitionError(f"{program} cannot draw the diagram: {error}") from error
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip()
+        raise DefinitionError(f"{program} cannot draw the diagram: {said or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def tidied(svg: bytes) -> str:
+    """The image without the version that wrote it, and with a role and a name for who cannot see it."""
+    text = _HEADER.sub("", svg.decode("utf-8")).replace("\r\n", "\n")
+    return text.replace("<svg ", '<svg role="img" aria-label="State machine diagram" ', 1)
