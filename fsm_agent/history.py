@@ -7,13 +7,13 @@ Memory strategies choose blocks, so no choice can part a call from its result.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-__all__ = ["Block", "Mould", "block", "estimate_text", "estimate_tokens", "flatten", "text_of"]
+__all__ = ["Block", "Mould", "block", "call_ids", "estimate_text", "estimate_tokens", "flatten", "text_of"]
 
 M = TypeVar("M", bound=BaseMessage)
 BlockKind = Literal["task", "round", "answer", "note", "summary"]
@@ -40,6 +40,12 @@ def block(kind: BlockKind, *messages: AnyMessage, turn: int = 0) -> Block:
 def flatten(blocks: Iterable[Block]) -> tuple[AnyMessage, ...]:
     """The messages of `blocks` in order."""
     return tuple([message for one in blocks for message in one.messages])
+
+
+def call_ids(blocks: Iterable[Block]) -> frozenset[str]:
+    """The ids of all calls in `blocks`: a new run must not use them again."""
+    messages = (message for one in blocks for message in one.messages if isinstance(message, AIMessage))
+    return frozenset(str(call["id"]) for message in messages for call in message.tool_calls)
 
 
 def estimate_text(text: str) -> int:
@@ -70,19 +76,19 @@ def text_of(content: Any) -> str:
     return "".join(parts)
 
 
-def estimate_tokens(messages: Iterable[AnyMessage]) -> int:
-    """Tokens of `messages` as a prompt: their text and call arguments by `estimate_text`, 4 for each message, 1,000 for a picture."""
+def estimate_tokens(messages: Iterable[AnyMessage], count: Callable[[str], int] = estimate_text) -> int:
+    """Tokens of `messages` as a prompt: their text and call arguments by `count`, 4 for each message, 1,000 for a picture."""
     total = 0
     for message in messages:
         content = message.content
         if isinstance(content, str):
-            total += _PER_MESSAGE + estimate_text(content)
+            total += _PER_MESSAGE + count(content)
         else:
             pictures = sum(1 for part in content if isinstance(part, dict) and "text" not in part)
-            total += _PER_MESSAGE + estimate_text(text_of(content)) + pictures * _IMAGE_TOKENS
+            total += _PER_MESSAGE + count(text_of(content)) + pictures * _IMAGE_TOKENS
         if type(message) is not ToolMessage and isinstance(message, AIMessage):
             for call in message.tool_calls:
-                total += 8 + estimate_text(call["name"]) + estimate_text(_written(call["args"]))
+                total += 8 + count(call["name"]) + count(_written(call["args"]))
     return total
 
 

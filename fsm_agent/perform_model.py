@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,6 +16,7 @@ from langchain_core.runnables import Runnable, RunnableBinding
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, blocking
+from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
 from fsm_agent.replies import ChunkReader, failed, read_message
 from fsm_agent.tools.registry import Registry
@@ -29,12 +31,15 @@ _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 class ModelPerformer:
     """Performs `CallModel`. One for each agent; remembers only whether the server takes a response format."""
 
-    def __init__(self, prepared: Prepared, tools: Registry, *, native_tools: bool) -> None:
+    def __init__(
+        self, prepared: Prepared, tools: Registry, *, native_tools: bool, counter: TokenCounter = ESTIMATE
+    ) -> None:
         self._prepared = prepared
         self._tools = tools
         self._native = native_tools
         self._bound: tuple[tuple[int, tuple[str, ...]], Runnable[Any, Any], Mapping[str, Any]] | None = None
         self._constrain = prepared.openai
+        self._counter = counter
 
     def check(self, names: Sequence[str]) -> None:
         """Bind `names` once, so that a model that cannot call tools is refused before any run. Raises `DefinitionError`."""
@@ -127,12 +132,22 @@ class ModelPerformer:
         return plain and get_llm_cache() is None and not get_debug()
 
     def _read(self, message: Any, effect: CallModel, job: Job) -> Replied:
-        return read_message(message, estimate=effect.estimate, cap=self._prepared.cap, at=job.now())
+        read = read_message(message, estimate=effect.estimate, cap=self._prepared.cap, at=job.now())
+        return self._counted(read, effect)
 
     def _finished(self, reader: ChunkReader, effect: CallModel, job: Job) -> Replied:
-        return reader.replied(
+        read = reader.replied(
             estimate=effect.estimate, cap=self._prepared.cap, at=job.now(), must_finish=self._prepared.openai
         )
+        return self._counted(read, effect)
+
+    def _counted(self, reply: Replied, effect: CallModel) -> Replied:
+        """The reply with our own count where the server sent none."""
+        if reply.prompt_tokens is not None or self._counter is ESTIMATE:
+            return reply
+        offered = [self._tools.resolve(name) for name in effect.tools] if self._native else []
+        schemas = [one.full_description + json.dumps(one.parameters()) for one in offered if one is not None]
+        return self._counter.completed(reply, effect.messages, schemas)
 
     def _failed(
         self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None

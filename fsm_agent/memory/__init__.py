@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fsm_agent.memory.buffer import DualBuffer
 from fsm_agent.memory.conversations import Conversations, InMemoryConversations
 from fsm_agent.memory.facts import KeyFacts
+from fsm_agent.memory.recall import Recall
 from fsm_agent.memory.summary import SummaryWindow
 from fsm_agent.memory.views import Full, Memory, MessageWindow, Window
 
@@ -28,6 +29,7 @@ __all__ = [
     "KeyFacts",
     "Memory",
     "MessageWindow",
+    "Recall",
     "RedisConversations",
     "SQLiteConversations",
     "SummaryWindow",
