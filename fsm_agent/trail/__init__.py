@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsm_agent.trail.chain import Chain, Ed25519Chain, HmacChain, Sha256Chain, chain_from_env
 from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, Stored
 from fsm_agent.trail.memory_store import MemoryTrail
+from fsm_agent.trail.sqlite_store import SQLiteTrail
 from fsm_agent.trail.store import Batch, RunInfo, TrailStore
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "HmacChain",
     "MemoryTrail",
     "RunInfo",
+    "SQLiteTrail",
     "Sha256Chain",
     "Stored",
     "TrailStore",

@@ -1,0 +1,146 @@
+"""One thread that writes for a store: takes everything that has been asked meanwhile, and has it done at once."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from fsm_agent.errors import TrailError
+
+__all__ = ["Forkable", "Scribe", "watch"]
+
+Ask = TypeVar("Ask")
+_AT_ONCE: Final = 256
+"""How much is taken at once, so that the first ones do not wait without end for the last."""
+
+
+class _Asked(NamedTuple, Generic[Ask]):
+    """Something to be written, and the future of its answer."""
+
+    ask: Ask
+    future: Future[Any]
+
+
+class Scribe(Generic[Ask]):
+    """A queue and its thread. The thread is begun by the first `put`, and is a daemon; the end of the interpreter waits for the queue.
+
+    `perform` is given what is to be written, in order, and returns for each its answer or the exception that it failed with. `let_go` is
+    called by the thread when it ends.
+    """
+
+    def __init__(
+        self, name: str, perform: Callable[[Sequence[Ask]], Sequence[Any]], let_go: Callable[[], None]
+    ) -> None:
+        self._name = name
+        self._perform = perform
+        self._let_go = let_go
+        self._queue: SimpleQueue[_Asked[Ask] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def put(self, ask: Ask) -> Future[Any]:
+        """Ask for something. The future cannot be cancelled: what was asked is written. After `close` it fails with `TrailError`."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        try:
+            with self._lock:
+                if self._closed:
+                    raise TrailError(f"{self._name} is closed; open it again with a new object")
+                if self._thread is None:
+                    thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                    thread.start()
+                    self._thread = thread
+                self._queue.put(_Asked(ask, future))
+        except (TrailError, RuntimeError) as error:  # RuntimeError: no thread can be begun any more
+            future.set_exception(error if isinstance(error, TrailError) else TrailError(f"{self._name}: {error}"))
+        return future
+
+    def close(self) -> None:
+        """Have everything done that was asked so far, and end the thread."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            if thread is not None:
+                self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _work(self) -> None:
+        queue, last = self._queue, False
+        while not last:
+            taken = [queue.get()]
+            while len(taken) < _AT_ONCE and not queue.empty():
+                taken.append(queue.get())
+            asked = [one for one in taken if one is not None]
+            last = len(asked) < len(taken)
+            if asked:
+                self._answer(asked)
+        self._let_go()
+
+    def _answer(self, asked: Sequence[_Asked[Ask]]) -> None:
+        try:
+            answers = self._perform([one.ask for one in asked])
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told, and the thread lives on for the others
+            answers = [error] * len(asked)
+        for one, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BaseException):
+                one.future.set_exception(answer)
+            else:
+                one.future.set_result(answer)
+
+
+# ---------------------------------------------------------------- the end of the interpreter, and fork()
+
+
+class Forkable(Protocol):
+    """A store that lives through `fork` and the end of the interpreter."""
+
+    def before_fork(self) -> None:
+        """Come to rest: close files, finish nothing half."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; in a child as a new object, with nothing of the parent's."""
+
+    def close(self) -> None:
+        """As `TrailStore.close`."""
+
+
+_STORES: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+_RESTING: Final[list[Forkable]] = []
+
+
+def watch(store: Forkable) -> None:
+    """Have `store` told of `fork`, and closed at the end of the interpreter."""
+    _STORES.add(store)
+
+
+def _before_fork() -> None:
+    for store in list(_STORES):
+        store.before_fork()
+        _RESTING.append(store)
+
+
+def _after_fork(*, child: bool) -> None:
+    while _RESTING:
+        _RESTING.pop().after_fork(child=child)
+
+
+def _close_all() -> None:
+    for store in list(_STORES):
+        store.close()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(child=False),
+        after_in_child=lambda: _after_fork(child=True),
+    )
