@@ -5,34 +5,46 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
+from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
+from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
-from fsm_agent.history import block
-from fsm_agent.inputs import AgentInput, call_ids, earlier_blocks, read_input
-from fsm_agent.jobs import Job
+from fsm_agent.errors import DefinitionError
+from fsm_agent.history import block, call_ids
+from fsm_agent.inputs import AgentInput, earlier_blocks, read_input
+from fsm_agent.jobs import Job, in_thread
 from fsm_agent.ladder import Rung
 from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
-from fsm_agent.memory import Conversations, InMemoryConversations, Memory, Window
+from fsm_agent.memory import Conversations, Memory, Recall, Window
+from fsm_agent.memory.recall import with_recalled
+from fsm_agent.memory.tokens import counter_for, fitted
 from fsm_agent.models import prepare, resolve
 from fsm_agent.observe import Logger, Observer, StructlogObserver
 from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.pilot import Driven, flown, relayed
+from fsm_agent.recollect import aremembering, remembering
 from fsm_agent.records import RunResult
+from fsm_agent.recovery import Resumption
 from fsm_agent.runner import Runner, StreamItem
-from fsm_agent.runs import Run
+from fsm_agent.runs import NO_PAUSES, Pauses, Run
+from fsm_agent.stores import Store, stores_of
 from fsm_agent.tools import Registry, Tool
 from fsm_agent.tracing import Trace
+from fsm_agent.trail import Chain, TrailStore, chain_from_env
+from fsm_agent.trail.changes import Change
+from fsm_agent.trail.cipher import Cipher, cipher_from_env
+from fsm_agent.trail.journal import Journal
 
 if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain tools never pays
     from langchain_core.tools import BaseTool
@@ -40,16 +52,19 @@ if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain
 __all__ = ["Agent", "StreamItem"]
 
 
-class Agent(Runnable[AgentInput, RunResult]):
+class Agent(Drawable, Runnable[AgentInput, RunResult]):
     """An agent whose loop is the table. Safe to share: runs of one agent never share state.
 
     `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b". `tools` are typed functions, `Tool`s and
     LangChain tools, or a `Registry` that may change while runs go on. `limits` default to `Limits.from_env()`. `dialect` is "native",
     "json_action" or a `Dialect`; None chooses "json_action" for a local model whose server takes no tools, else "native". `memory`
-    defaults to `Window(rounds=5)`. `approve` decides in place about calls that need approval; without it such a run is suspended.
-    `store` keeps conversations by `config["configurable"]["thread_id"]`, by default in memory. `language` ("en", "zh") is what the model is
-    addressed in, by default the script of the task. `logger` is a structlog logger, by default the host's;
-    `observers` are told each transition.
+    defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need approval; without it
+    such a run is suspended. `store` is where runs are written down, so that they survive their process: a path (an SQLite file, for
+    conversations too) or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
+    `config["configurable"]["thread_id"]`, by default in memory. `chain` seals the trail and `cipher` encrypts it, by default as the
+    environment says (`chain_from_env`, `cipher_from_env`). `language` ("en", "zh") is what the model is addressed in, by default the
+    script of the task. `logger` is a structlog logger, by default the host's; `observers` are told each transition. `origin` is JSON data
+    that the header of each trail keeps, to find again how the agent was made.
 
     Raises `fsm_agent.errors.DefinitionError` for a wrong definition. What a model or a tool does never raises: it ends the run, typed.
     """
@@ -63,7 +78,11 @@ class Agent(Runnable[AgentInput, RunResult]):
         system: str | None = None,
         dialect: str | Dialect | None = None,
         memory: Memory | None = None,
-        store: Conversations | None = None,
+        recall: Recall | None = None,
+        store: Store | None = None,
+        conversations: Conversations | None = None,
+        chain: Chain | None = None,
+        cipher: Cipher | None = None,
         approve: Approver | None = None,
         language: Language | None = None,
         ladder: Iterable[str] | None = None,
@@ -72,6 +91,7 @@ class Agent(Runnable[AgentInput, RunResult]):
         clock: Clock | None = None,
         logger: Logger | None = None,
         observers: Sequence[Observer] = (),
+        origin: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.limits = Limits.from_env() if limits is None else limits
@@ -81,22 +101,50 @@ class Agent(Runnable[AgentInput, RunResult]):
             limits=self.limits,
             tools=self.tools,
             dialect=dialect_for(dialect, model),
-            memory=Window() if memory is None else memory,
+            memory=fitted(Window() if memory is None else memory, chosen),
             system=system,
             ladder=frozenset(Rung if ladder is None else ladder),
         )
+        self._counter = counter_for(chosen)
+        self._recall = recall
         asking = ModelPerformer(
             prepare(chosen, timeout=self.limits.model_timeout),
             self.tools,
             native_tools=self._setup.dialect.native_tools,
+            counter=self._counter,
         )
         asking.check(self.tools.names())
-        self._store: Conversations = InMemoryConversations() if store is None else store
         performer = Performer(asking, ToolPerformer(self.tools, self.limits), approve)
-        self._runner = Runner(performer, self._store, self.tools)
         self._language = language
         self._clock: Clock = SystemClock() if clock is None else clock
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)
+        self._pauses = NO_PAUSES
+        self.trails, self._store = stores_of(store, conversations)
+        self._journal = None if self.trails is None else self._new_journal(self.trails, chain, cipher, origin)
+        self._runner = Runner(
+            performer,
+            self._store,
+            self._setup,
+            journal=self._journal,
+            observers=self._observers,
+            pauses=lambda: self._pauses,
+        )
+
+    def _new_journal(
+        self, store: TrailStore, chain: Chain | None, cipher: Cipher | None, origin: Mapping[str, Any] | None
+    ) -> Journal:
+        return Journal(
+            store=store,
+            clock=self._clock,
+            chain=chain_from_env() if chain is None else chain,
+            cipher=cipher_from_env() if cipher is None else cipher,
+            origin=origin or {},
+        )
+
+    @property
+    def token_counter(self) -> str:
+        """Who counts tokens where the server does not: "model" (its own counter), "tiktoken:<encoding>", or "estimate" (by script)."""
+        return self._counter.name
 
     def invoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """Run the task to its end, or until a person is needed, and return what came of it."""
@@ -118,18 +166,65 @@ class Agent(Runnable[AgentInput, RunResult]):
             async for item in items:
                 yield item
 
-    def resume(self, run_id: str, *, decision: Decision | Mapping[str, Decision]) -> RunResult:
-        """Go on with a suspended run: `decision` is `Approve()`, `Edit(args)` or `Deny(reason)`, or one of them for each call id.
+    def resume(
+        self,
+        run_id: str,
+        *,
+        decision: Decision | Mapping[str, Decision] | None = None,
+        change: Change | None = None,
+        by: str = "",
+    ) -> RunResult:
+        """Go on with a run that is suspended or paused, or that a crash broke off; with a store, in any process and after any restart.
 
-        Raises `RunError` for a decision that does not fit, and `UnknownRun` when no such run waits here (or somebody else has resumed it).
+        `decision` is for a run that waits for a person: `Approve()`, `Edit(args)`, `Deny(reason)` or `Answer(text)`, one for all calls or
+        a mapping by call id; calls left out of the mapping go on waiting, and the result is `suspended` again. `change` gives a paused run
+        other limits, arguments or memory. `by` names who decided, for the trail.
+
+        After a crash, calls that have a result are not made again; a call whose outcome is unknown is made again when its tool is
+        idempotent (with the same idempotency key), else a person is asked, or the model told (`Limits.in_doubt`).
+
+        Raises `UnknownRun` for a run that nobody knows or that has ended, `RunHeld` while another process has it, `RunError` for a decision
+        or change that does not fit, `TrailDamaged`, `TrailVersion` when the agent is another than the one that began the run.
         """
-        run, outcome = self._runner.claim(run_id, decision)
-        return flown(self._runner.run(run, Trace(run.job.config, run.job.traced), outcome))
+        taken = self._runner.take(run_id, Resumption(decision=decision, change=change, by=by))
+        if isinstance(taken, RunResult):
+            return taken
+        run, outcome = taken
+        items = self._runner.run(run, Trace(run.job.config, run.job.traced), outcome)
+        return flown(remembering(self._recall, run, items))
 
-    async def aresume(self, run_id: str, *, decision: Decision | Mapping[str, Decision]) -> RunResult:
+    async def aresume(
+        self,
+        run_id: str,
+        *,
+        decision: Decision | Mapping[str, Decision] | None = None,
+        change: Change | None = None,
+        by: str = "",
+    ) -> RunResult:
         """`resume` on the event loop."""
-        run, outcome = self._runner.claim(run_id, decision)
-        return await _alast(self._runner.arun(run, Trace(run.job.config, run.job.traced), outcome))
+        resumption = Resumption(decision=decision, change=change, by=by)
+        taken = await in_thread(lambda: self._runner.take(run_id, resumption))
+        if isinstance(taken, RunResult):
+            return taken
+        run, outcome = taken
+        items = self._runner.arun(run, Trace(run.job.config, run.job.traced), outcome)
+        return await _alast(aremembering(self._recall, run, items))
+
+    def pause_at(self, *states: State | str, after_step: int | Sequence[int] = ()) -> Self:
+        """Have the runs of this agent stop for a person before each of `states`, and after each step of `after_step` (counted from 1).
+
+        A paused run is `suspended`; `resume(run_id, change=Change(...))` goes on. Holds for runs that begin or are resumed from now on;
+        without arguments, nothing pauses any more. Returns the agent.
+        """
+        steps = (after_step,) if isinstance(after_step, int) else tuple(after_step)
+        try:
+            wanted = frozenset(State(state) for state in states)
+        except ValueError as error:
+            raise DefinitionError(f"{error}; the states are {', '.join(State)}") from error
+        if wanted & TERMINAL or any(step < 1 for step in steps):
+            raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
+        self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
+        return self
 
     def cancel(self, run_id: str, why: str = "cancelled by the caller") -> bool:
         """Stop a run, from any thread: one that waits for a model, a tool or a retry stops at once.
@@ -140,32 +235,34 @@ class Agent(Runnable[AgentInput, RunResult]):
 
     def _start(self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool) -> Driven:
         full = ensure_config(config)
-        run = self._open(given, full, streaming=streaming)
+        recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
+        run = self._open(given, full, recalled, streaming=streaming)
         try:
             trace = Trace.begin(full, self.name or "agent", given)
         except BaseException:
             self._runner.release(run.job.run_id, run.ctx.thread_id)
             raise
         run.job.config, run.job.traced = trace.config, trace.traced
-        yield from self._runner.run(run, trace, None)
+        yield from remembering(self._recall, run, self._runner.run(run, trace, None))
 
     async def _astart(
         self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool
     ) -> AsyncGenerator[StreamItem]:
         full = ensure_config(config)
-        run = self._open(given, full, streaming=streaming)
+        recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
+        run = self._open(given, full, recalled, streaming=streaming)
         try:
             trace = await Trace.abegin(full, self.name or "agent", given)
         except BaseException:
             self._runner.release(run.job.run_id, run.ctx.thread_id)
             raise
         run.job.config, run.job.traced = trace.config, trace.traced
-        async with aclosing(self._runner.arun(run, trace, None)) as items:
+        async with aclosing(aremembering(self._recall, run, self._runner.arun(run, trace, None))) as items:
             async for item in items:
                 yield item
 
-    def _open(self, given: AgentInput, config: RunnableConfig, *, streaming: bool) -> Run:
-        """A new run for `given`, with the thread's history when the config names a thread."""
+    def _open(self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str], *, streaming: bool) -> Run:
+        """A new run for `given`, with the thread's history when the config names a thread, and what was recalled for it."""
         task = read_input(given)
         configurable = config.get("configurable") or {}
         run_id = str(config.get("run_id") or configurable.get("run_id") or uuid.uuid4())
@@ -186,7 +283,7 @@ class Agent(Runnable[AgentInput, RunResult]):
             language=language,
             thread_id=thread_id,
             turn=turn,
-            system=task.system,
+            system=with_recalled(task.system, recalled, texts_for(language)),
             history=(*earlier, block("task", task.message, turn=turn)),
             call_ids=call_ids(earlier),
         )
@@ -198,7 +295,14 @@ class Agent(Runnable[AgentInput, RunResult]):
             streaming=streaming,
             observed=len(self._observers) > 1,
         )
-        return Run(ctx=ctx, job=job, machine=DEFAULT_MACHINE, observers=self._observers)
+        return Run(
+            ctx=ctx,
+            job=job,
+            machine=DEFAULT_MACHINE,
+            observers=self._observers,
+            pauses=self._pauses,
+            trail=None if self._journal is None else self._journal.begin(ctx, DEFAULT_MACHINE),
+        )
 
 
 async def _alast(items: AsyncIterator[StreamItem]) -> RunResult:

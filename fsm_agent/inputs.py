@@ -23,7 +23,7 @@ from fsm_agent.errors import RunError
 from fsm_agent.history import Block, block, text_of
 from fsm_agent.language import Texts
 
-__all__ = ["AgentInput", "Task", "call_ids", "earlier_blocks", "read_input"]
+__all__ = ["AgentInput", "Task", "earlier_blocks", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
@@ -145,9 +145,3 @@ def _leading_tools(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
         if not isinstance(message, ToolMessage):
             return
         yield message
-
-
-def call_ids(blocks: Sequence[Block]) -> frozenset[str]:
-    """The ids of all calls in `blocks`: a new run must not use them again."""
-    messages = (message for one in blocks for message in one.messages if isinstance(message, AIMessage))
-    return frozenset(str(call["id"]) for message in messages for call in message.tool_calls)

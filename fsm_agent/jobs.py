@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 from queue import Empty, SimpleQueue
@@ -14,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import workers
 from fsm_agent.clock import Clock
+from fsm_agent.effects import Result
 from fsm_agent.language import Language
 
 __all__ = [
@@ -62,6 +64,7 @@ HERE: Final = Here.HERE
 class Job:
     """The edge of one run. The only shared field is the cancellation, which any thread may ask for at any time.
 
+    `keep` is told each result of a batch as soon as it is there, and returns what to wait for before anything else happens.
     `observed`: observers of the user's own are told of each transition, on the thread of the caller.
     """
 
@@ -75,6 +78,7 @@ class Job:
     observed: bool = False
     attempt: int = 1
     cancel_reason: str | None = None
+    keep: Callable[[Result], Future[None] | None] | None = None
     _inbox: SimpleQueue[tuple[str, Any]] | None = None
     _task: asyncio.Task[Any] | None = None
     _loop: asyncio.AbstractEventLoop | None = None

@@ -43,6 +43,11 @@ class Performer:
         self._tools = tools
         self._approve = approve
 
+    @property
+    def asks_here(self) -> bool:
+        """True when there is somebody to ask at once."""
+        return self._approve is not None
+
     def perform(self, effect: Effect, job: Job) -> Generator[Work | Here, Any, Outcome | None]:
         """The outcome of `effect`; None when it asks a person and nobody is there to answer, so that the run is suspended."""
         try:

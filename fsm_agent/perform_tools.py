@@ -53,6 +53,9 @@ class ToolPerformer:
         for batch in self._batches(effect):
             if len(batch) == 1:
                 results.append((yield from self._one(batch[0], effect, job)))
+                kept = None if job.keep is None else job.keep(results[-1])
+                if kept is not None:
+                    kept.result()
             else:
                 results.extend((yield from self._together(batch, effect, job)))
         return Returned(results=tuple(results), at=job.now())
@@ -62,7 +65,7 @@ class ToolPerformer:
         job.attempt = effect.attempt
         results: list[Result] = []
         for batch in self._batches(effect):
-            tasks = [asyncio.ensure_future(self._aone(call, effect, job)) for call in batch]
+            tasks = [asyncio.ensure_future(self._akept(call, effect, job)) for call in batch]
             try:
                 results.extend(_or_stop(await asyncio.gather(*tasks)))
             finally:
@@ -108,7 +111,16 @@ class ToolPerformer:
         return _or_stop((yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job)), None)))
 
     async def _all(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | _Stop]:
-        return list(await asyncio.gather(*(self._aone(call, effect, job) for call in calls)))
+        return list(await asyncio.gather(*(self._akept(call, effect, job) for call in calls)))
+
+    async def _akept(self, call: Call, effect: CallTools, job: Job) -> Result | _Stop:
+        """The result of a call, written down before it counts."""
+        result = await self._aone(call, effect, job)
+        if job.keep is not None and isinstance(result, Result):
+            kept = job.keep(result)
+            if kept is not None:
+                await asyncio.wrap_future(kept)
+        return result
 
     async def _aone(self, call: Call, effect: CallTools, job: Job) -> Result | _Stop:
         tool = self._tools.resolve(call.tool)

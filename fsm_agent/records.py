@@ -70,7 +70,8 @@ class RunResult(BaseModel):
     `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
     for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
     `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn
-    as valid LangChain messages. `pending` is what a person is asked, for `suspended`. Times are seconds.
+    as valid LangChain messages. `pending` is what a person is asked, for `suspended`. `trail_head` is the seal
+    of the newest entry of the trail, "" without a store: kept elsewhere, it shows later that nothing was cut off. Times are seconds.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -91,6 +92,7 @@ class RunResult(BaseModel):
     calls: tuple[Call, ...] = Field(default=(), repr=False)
     results: tuple[Result, ...] = Field(default=(), repr=False)
     pending: AskHuman | None = None
+    trail_head: str = ""
 
     @property
     def ok(self) -> bool:

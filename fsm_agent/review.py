@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
-from fsm_agent.effects import AskHuman, Call, Decision, Edit
+from fsm_agent.effects import Approve, AskHuman, Call, Decision, Edit
 from fsm_agent.errors import RunError
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
@@ -13,15 +14,16 @@ from fsm_agent.tools.spec import Invalid
 
 __all__ = ["decisions_for"]
 
-_KINDS: Final = "Approve(), Edit(args) or Deny(reason)"
+_KINDS: Final = "Approve(), Edit(args), Deny(reason) or Answer(text)"
 
 
 def decisions_for(
-    request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry
+    request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry, *, partial: bool = False
 ) -> dict[str, Decision]:
     """One decision for each call that `request` asks about: a single one is for all of them, a mapping is by call id.
 
-    Raises `fsm_agent.errors.RunError` for a call that is not asked about or left out, and for edited arguments that do not fit the tool.
+    With `partial`, calls may be left out of a mapping, to be decided about later. Raises `fsm_agent.errors.RunError` for a call that is not
+    asked about or left out, for an approval of other arguments, and for edited arguments that do not fit the tool.
     """
     calls = {call.id: call for call in request.calls}
     if isinstance(decision, Decision):
@@ -36,7 +38,8 @@ def decisions_for(
         raise RunError(
             f"decision is a {type(decision).__name__}; give {_KINDS}, or a mapping of call id to one of them"
         )
-    unknown, missing = given.keys() - calls.keys(), calls.keys() - given.keys()
+    unknown = given.keys() - calls.keys()
+    missing: AbstractSet[str] = set() if partial and given else calls.keys() - given.keys()
     if unknown or missing:
         wrong = (
             f"nobody asked about {', '.join(sorted(unknown))}"
@@ -49,6 +52,10 @@ def decisions_for(
     for call_id, one in given.items():
         if not isinstance(one, Decision):
             raise RunError(f"the decision about {call_id} is a {type(one).__name__}; give {_KINDS}")
+        if isinstance(one, Approve) and one.digest not in ("", calls[call_id].digest):
+            raise RunError(
+                f"the approval is for another call than {call_id} as it waits now (digest {calls[call_id].digest}); look at it again"
+            )
         if isinstance(one, Edit):
             _check_edit(calls[call_id], one, tools)
     return dict(given)

@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from typing import Any, Final
 
 from fsm_agent.alphabet import TERMINAL
-from fsm_agent.effects import Answered, Broke, Cancelled, Decision, Effect, Expired, Outcome
+from fsm_agent.context import Setup
+from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
+from fsm_agent.effects import Broke, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, UnknownRun
 from fsm_agent.jobs import HERE, Here, Work
+from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Conversations
+from fsm_agent.observe import Observer
 from fsm_agent.perform import Performer
 from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult, Token, Transitioned
+from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.replies import words_of
-from fsm_agent.review import decisions_for
-from fsm_agent.runs import Run, drive
-from fsm_agent.tools.registry import Registry
+from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive
 from fsm_agent.tracing import Trace
+from fsm_agent.trail.journal import Journal
 
 __all__ = ["Runner", "StreamItem"]
 
 StreamItem = Transitioned | Token | RunResult
 """What `stream` yields: transitions as they happen, pieces of the reply, and last the result."""
 
+_PATIENCE: Final = 5.0
+"""Seconds that a run which was broken off waits for its end to be written down."""
 _Core = Generator[Transitioned | Effect, Outcome | None, None]
 
 
 class Runner:
     """Drives the runs of one agent, and knows which are under way and which wait for a person. Safe from any thread."""
 
-    def __init__(self, performer: Performer, store: Conversations, tools: Registry) -> None:
+    def __init__(
+        self,
+        performer: Performer,
+        store: Conversations,
+        setup: Setup,
+        *,
+        journal: Journal | None = None,
+        observers: Sequence[Observer] = (),
+        pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
+    ) -> None:
         self._performer = performer
         self._store = store
-        self._tools = tools
+        self._setup = setup
+        self._tools = setup.tools
+        self._journal = journal
+        self._observers = observers
+        self._pauses = pauses
         self._active: dict[str, Run | None] = {}
         self._suspended: dict[str, Run] = {}
         self._lock = threading.Lock()
@@ -59,6 +79,7 @@ class Runner:
         core = drive(run)
         self._enter(run)
         try:
+            catch_up(run)
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
                 if isinstance(item, Transitioned):
@@ -70,6 +91,8 @@ class Runner:
                     outcome = yield from self._perform(run, item)
                 item, outcome = _send(core, outcome), None
             yield HERE
+            if run.trail is not None:
+                durable(conclude(run))
             result = self._finish(run)
         except BaseException as error:
             self._broken_off(run, error)
@@ -87,6 +110,7 @@ class Runner:
         core = drive(run)
         self._enter(run)
         try:
+            catch_up(run)
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
                 if isinstance(item, Transitioned):
@@ -101,6 +125,8 @@ class Runner:
                             else:
                                 outcome = piece
                 item, outcome = _send(core, outcome), None
+            if run.trail is not None:
+                await adurable(conclude(run))
             result = self._finish(run)
         except BaseException as error:
             self._broken_off(run, error)
@@ -113,50 +139,117 @@ class Runner:
         finally:
             await trace.aend(result)
 
-    def claim(self, run_id: str, decision: Decision | Mapping[str, Decision]) -> tuple[Run, Outcome]:
-        """Take a suspended run with what was decided about it: exactly one caller gets it."""
+    def take(self, run_id: str, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
+        """Take a run that is not under way, with what the caller goes on with: exactly one caller gets it.
+
+        The result instead, when people have still to decide. Raises `UnknownRun` for a run that nobody knows or that has ended, `RunHeld`
+        while another writer has it, `RunError` for what does not fit; the run is then as it was.
+        """
+        run = self._take(run_id)
+        try:
+            if run.trail is None and run.paused:
+                run.job.started += run.job.clock.time() - run.asked_at
+            outcome = reopened(run, resumption, run.ctx.setup)
+        except BaseException:
+            self._put_back(run)
+            raise
+        if outcome is None and run.asking is not None:
+            return self._left(run)
+        return run, outcome
+
+    def _take(self, run_id: str) -> Run:
         with self._lock:
-            run = self._suspended.get(run_id)
-        if run is None or run.asking is None:
-            raise UnknownRun(
-                f"no run {run_id!r} waits for a person here: it was never suspended by this agent, or somebody has "
-                "already resumed or cancelled it"
-            )
-        decisions = decisions_for(run.asking, decision, self._tools)
+            if run_id in self._active:
+                raise RunBusy(f"run {run_id!r} is under way here; wait for it to end")
+            self._active[run_id] = None
+            run = self._suspended.pop(run_id, None)
+        try:
+            run = run or self._stored(run_id)
+        except BaseException:
+            with self._lock:
+                self._active.pop(run_id, None)
+            raise
         with self._lock:
-            if self._suspended.pop(run_id, None) is None:
-                raise UnknownRun(f"run {run_id!r} was resumed or cancelled by somebody else in this moment")
             self._active[run_id] = run
-        now = run.job.now()
-        waited = now - run.transitions[-1].at
-        if run.asking.expires_in is not None and waited > run.asking.expires_in:
-            return run, Expired(waited, now)
-        return run, Answered(decisions=decisions, waited=waited, at=now)
+        return run
+
+    def _stored(self, run_id: str) -> Run:
+        if self._journal is None:
+            raise UnknownRun(
+                f"no run {run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
+                'cancelled it. Runs outlive their process in a store: Agent(..., store="runs.db")'
+            )
+        run = taken_over(self._journal, run_id, self._setup, DEFAULT_MACHINE, Host(self._observers, self._pauses()))
+        if run.ctx.thread_id is not None:
+            self._store.open(run.ctx.thread_id, run_id)
+        return run
+
+    def _put_back(self, run: Run) -> None:
+        """Leave a run that was taken as it was."""
+        with self._lock:
+            self._active.pop(run.job.run_id, None)
+            if run.trail is None:
+                self._suspended[run.job.run_id] = run
+        if run.trail is not None and self._journal is not None:
+            self._journal.give_back(self._journal.store.info(run.job.run_id), run.trail.owner)
+
+    def _left(self, run: Run) -> RunResult:
+        """What was decided so far is kept, and the run goes on waiting."""
+        if run.trail is not None:
+            durable(conclude(run))
+        result = self._finish(run)
+        with self._lock:
+            self._active.pop(run.job.run_id, None)
+        return result
 
     def cancel(self, run_id: str, why: str) -> bool:
-        """Stop a run. False when no such run is under way."""
+        """Stop a run. False when no such run is under way or waits."""
         with self._lock:
-            active, waiting = self._active.get(run_id), self._suspended.pop(run_id, None)
-        if waiting is not None:
-            waiting.stop(Cancelled(why, waiting.job.now()))
-            self._close(waiting)
+            active = self._active.get(run_id)
         if active is not None:
             active.job.cancel(why)
-        return active is not None or waiting is not None
+            return True
+        try:
+            run = self._take(run_id)
+        except (UnknownRun, RunBusy):
+            return False
+        try:
+            run.stop(Cancelled(why, run.job.now()))
+            if run.trail is not None:
+                durable(conclude(run))
+        finally:
+            self._leave(run)
+        return True
 
     def _perform(self, run: Run, effect: Effect) -> Generator[Work | Here, Any, Outcome | None]:
+        rest = rest_of(run, effect, self._tools)
         try:
-            return (yield from self._performer.perform(effect, run.job))
+            if rest.effect is None:
+                return rest.outcome(None, run.job.now())
+            if run.trail is not None:
+                durable(self._begin(run, rest.effect))
+            return rest.outcome((yield from self._performer.perform(rest.effect, run.job)), run.job.now())
         except FsmAgentError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
             return _broke(run, error)
 
+    def _begin(self, run: Run, effect: Effect) -> Future[None]:
+        return begin(run, effect, asks_here=self._performer.asks_here, tools=self._tools)
+
     async def _aperform(self, run: Run, effect: Effect) -> AsyncGenerator[Token | Outcome | None]:
+        rest = rest_of(run, effect, self._tools)
         try:
-            async with aclosing(self._performer.aperform(effect, run.job)) as performing:
+            if rest.effect is None:
+                yield rest.outcome(None, run.job.now())
+                return
+            if run.trail is not None:
+                await adurable(self._begin(run, rest.effect))
+            async with aclosing(self._performer.aperform(rest.effect, run.job)) as performing:
                 async for piece in performing:
-                    yield Token(run.job.run_id, piece) if isinstance(piece, str) else piece
+                    yield (
+                        Token(run.job.run_id, piece) if isinstance(piece, str) else rest.outcome(piece, run.job.now())
+                    )
         except FsmAgentError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
@@ -169,12 +262,12 @@ class Runner:
     def _leave(self, run: Run) -> None:
         with self._lock:
             self._active.pop(run.job.run_id, None)
-        if run.asking is None:
-            self._close(run)
+        self._close(run)
 
     def _finish(self, run: Run) -> RunResult:
-        """The result; a run that waits for a person is kept until it is resumed or cancelled."""
-        if run.state not in TERMINAL:
+        """The result; a run that waits for a person is kept until it is resumed or cancelled, unless a store has it."""
+        if run.state not in TERMINAL and run.trail is None:
+            run.asked_at = run.job.clock.time() if not run.decided else run.asked_at
             with self._lock:
                 self._suspended[run.job.run_id] = run
         return run.result()
@@ -186,6 +279,10 @@ class Runner:
         else:
             why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
             run.stop(Cancelled(why, run.job.now()))
+        if run.trail is not None and run.state in TERMINAL:
+            # What broke it off may be the store itself.
+            with suppress(Exception):
+                conclude(run).result(_PATIENCE)
 
     def _close(self, run: Run) -> None:
         """Give the thread back. A turn without an answer is kept only when its tools may have changed something."""

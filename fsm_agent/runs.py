@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReason
@@ -19,6 +19,7 @@ from fsm_agent.redact import redact_text
 from fsm_agent.rounds import close_round
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.trail.codec import outcome_data, record_data
+from fsm_agent.trail.fold import Decided
 from fsm_agent.trail.writer import TrailWriter
 from fsm_agent.turn import turn
 
@@ -53,7 +54,9 @@ class Recovered:
 class Run:
     """A run under way: its state, its context, the records so far, and the effect that it waits for.
 
-    `trail` writes them down. `passed` is the sequence number at which it was paused and let go on.
+    `trail` writes them down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
+    store may have an outcome that nothing has followed from (`unfolded`), and what people `decided` since they were asked (`asked_at`, in
+    epoch seconds).
     """
 
     ctx: Context
@@ -68,7 +71,10 @@ class Run:
     paused: bool = False
     passed: int = -1
     recovered: Recovered | None = None
-    _last: float = 0.0
+    unfolded: Outcome | None = None
+    decided: dict[str, Decided] = field(default_factory=dict)
+    asked_at: float = 0.0
+    last: float = 0.0
 
     def advance(self, step: Step) -> Transitioned:
         """Fire the step's event, move, and tell the observers."""
@@ -104,13 +110,13 @@ class Run:
                 "tools": tuple([call.tool for call in ctx.calls]),
                 "signatures": tuple([call.signature for call in ctx.calls]),
                 "repairs": ctx.repairs if ctx.repairs and event in _READINGS else (),
-                "elapsed_ms": (now - self._last) * 1000,
+                "elapsed_ms": (now - self.last) * 1000,
                 "at": now,
                 "reason": ctx.cause.reason if target is State.ABORT and ctx.cause is not None else fired.row.reason,
                 "error": "" if not error else redact_text(error[:_ERROR_CHARS]),
             }
         )
-        self._last = now
+        self.last = now
         self.transitions.append(record)
         if self.trail is not None:
             self.trail.add("transition", record_data(record))
@@ -132,10 +138,17 @@ class Run:
     @property
     def pause_due(self) -> bool:
         """True when a person asked to stop before the state that the run is in, or after the step that it has taken."""
-        if self.passed == self.ctx.seq or not self.transitions:
+        if self.passed == self.ctx.seq:
             return False
         step_over = self.state is INITIAL and self.ctx.step in self.pauses.steps
         return self.state in self.pauses.states or step_over
+
+    @property
+    def open_request(self) -> AskHuman | None:
+        """What a person is still to decide about."""
+        if self.asking is None or not self.decided:
+            return self.asking
+        return replace(self.asking, calls=tuple(call for call in self.asking.calls if call.id not in self.decided))
 
     def closed_history(self) -> tuple[Block, ...]:
         """The history with every call answered, and the answer when there is one.
@@ -167,7 +180,9 @@ class Run:
         if self.asking is None:
             return f"paused before {self.state}: agent.resume({run_id!r}), with change=Change(...) to go on differently"
         ways = "Approve() | Edit(args) | Deny(reason) | Answer(text)"
-        return f"waits for a person to decide about {_call_names(self.asking)}: agent.resume({run_id!r}, decision={ways})"
+        return (
+            f"waits for a person to decide about {_call_names(self.asking)}: agent.resume({run_id!r}, decision={ways})"
+        )
 
     def result(self) -> RunResult:
         """What the run has come to."""
@@ -201,7 +216,7 @@ class Run:
             messages=flatten(blocks),
             calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
-            pending=self.asking,
+            pending=self.open_request,
             trail_head="" if self.trail is None else self.trail.head,
         )
 

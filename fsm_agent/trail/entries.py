@@ -61,7 +61,7 @@ def parse(stored: Stored, run_id: str) -> Entry:
         canonical = written(data) == stored.text
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TrailDamaged(f"is no entry ({type(error).__name__}: {error})", run_id=run_id, seq=stored.seq) from error
-    well_formed = type(entry.seq) is int and isinstance(entry.time, int | float) and isinstance(entry.kind, str)
+    well_formed = type(data["seq"]) is int and type(data["time"]) in (int, float) and type(data["body"]) is dict
     if not canonical or not well_formed or set(data) != {"run", "seq", "kind", "time", "body"}:
         raise TrailDamaged("is not written as this package writes", run_id=run_id, seq=stored.seq)
     if entry.run_id != run_id or entry.seq != stored.seq or entry.kind not in KINDS:

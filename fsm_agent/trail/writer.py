@@ -27,7 +27,7 @@ CLEAR: Final = ("chain", "schema")
 class TrailWriter:
     """The one writer of a run. `add` seals an entry and keeps it back; `flush` sends what is kept to the store.
 
-    Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from any thread.
+    `held` is False once the run was given back. Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from any thread.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class TrailWriter:
         self._kept: list[Stored] = []
         self._values: dict[str, bytes] = {}
         self._lock = threading.Lock()
+        self.held = True
 
     @property
     def head(self) -> str:
@@ -106,6 +107,7 @@ class TrailWriter:
             entries, self._kept = tuple(self._kept), []
             values, self._values = self._values, {}
             now = self._clock.time()
+            self.held = lease > 0
             return self._store.append(
                 Batch(
                     run_id=self.run_id,

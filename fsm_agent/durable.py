@@ -1,0 +1,174 @@
+"""The durable order of a run: *started* before an effect, a result as soon as it is there, the outcome before anything follows from it.
+
+What is added in between goes to the store with the next of these, in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fsm_agent.alphabet import TERMINAL, Status
+from fsm_agent.effects import (
+    AskHuman,
+    Broke,
+    CallModel,
+    CallTools,
+    Cancelled,
+    Doubted,
+    Effect,
+    Outcome,
+    Result,
+    Returned,
+    Wait,
+)
+from fsm_agent.errors import FsmAgentError, TrailError
+from fsm_agent.runs import Run
+from fsm_agent.tools.registry import Registry
+from fsm_agent.trail.codec import result_data, started_data
+from fsm_agent.trail.journal import CLAIM_SECONDS
+from fsm_agent.turn import turn
+
+__all__ = ["Rest", "adurable", "begin", "catch_up", "conclude", "durable", "rest_of"]
+
+_PATIENCE: Final = 30.0
+
+
+def durable(written: Future[None]) -> None:
+    """Wait until what was flushed is on disk. Raises `TrailError` when it cannot be, `RunHeld` when another writer has the run."""
+    try:
+        written.result()
+    except Exception as error:
+        raise _refused(error) from error
+
+
+async def adurable(written: Future[None]) -> None:
+    """The same on the event loop."""
+    try:
+        await asyncio.wrap_future(written)
+    except Exception as error:
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> Exception:
+    if isinstance(error, FsmAgentError):
+        return error
+    return TrailError(f"the trail could not be written: {type(error).__name__}: {error}")
+
+
+def begin(run: Run, effect: Effect, *, asks_here: bool, tools: Registry) -> Future[None]:
+    """Write down that `effect` is about to be performed. A run that will wait for a person is given back in the same write."""
+    trail = run.trail
+    assert trail is not None, "only runs with a trail are written down"
+    trail.add("started", started_data(effect, trail.time()))
+    if isinstance(effect, AskHuman) and not asks_here:
+        run.asked_at = trail.time()
+        return trail.flush(lease=0.0, status=Status.SUSPENDED, reason=_why(effect))
+    if isinstance(effect, CallTools):
+        run.job.keep = _keeper(run, len(effect.calls))
+    return trail.flush(lease=CLAIM_SECONDS + _longest(effect, run, tools))
+
+
+def _why(effect: AskHuman) -> str:
+    return "in_doubt" if any(call.doubt for call in effect.calls) else ""
+
+
+def _longest(effect: Effect, run: Run, tools: Registry) -> float:
+    """How long an effect may take, in seconds."""
+    if isinstance(effect, CallModel):
+        return effect.timeout
+    if isinstance(effect, Wait):
+        return effect.seconds
+    if isinstance(effect, AskHuman):
+        return effect.expires_in or math.inf
+    own = [
+        tool.timeout
+        for call in effect.calls
+        if (tool := tools.resolve(call.tool)) is not None and tool.timeout is not None
+    ]
+    return max([run.ctx.limits.tool_timeout, *own]) * len(effect.calls)
+
+
+def _keeper(run: Run, calls: int) -> Callable[[Result], Future[None] | None]:
+    """Writes down each result of a batch: at once while others are under way, the last one with the outcome."""
+    left = [None] * calls
+
+    def keep(result: Result) -> Future[None] | None:
+        trail = run.trail
+        if trail is None:
+            return None
+        trail.add("result", result_data(result))
+        left.pop()
+        return trail.flush(lease=CLAIM_SECONDS + run.ctx.limits.tool_timeout * len(left)) if left else None
+
+    return keep
+
+
+def conclude(run: Run) -> Future[None]:
+    """Make the end of the run durable, or that it waits; either way it is given back."""
+    trail = run.trail
+    assert trail is not None, "only runs with a trail are written down"
+    if not trail.held:
+        given_back: Future[None] = Future()
+        given_back.set_result(None)
+        return given_back
+    if run.state in TERMINAL:
+        ended = run.result()
+        return trail.flush(lease=0.0, status=ended.status, reason=ended.reason or "")
+    if run.asking is None:
+        trail.add("paused", {"state": run.state, "seq": run.ctx.seq})
+    return trail.flush(lease=0.0, status=Status.SUSPENDED, reason="" if run.asking is None else _why(run.asking))
+
+
+def catch_up(run: Run) -> None:
+    """Let follow what a crash has kept from following from the last outcome."""
+    outcome, run.unfolded = run.unfolded, None
+    if outcome is not None:
+        run.move(turn(run.machine, run.state, run.ctx, outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left of an effect after a crash: `effect` is to be performed (None: nothing), `known` are results, `doubt` calls in doubt.
+
+    `order` is the ids of all calls of the batch.
+    """
+
+    effect: Effect | None
+    known: Mapping[str, Result]
+    doubt: tuple[str, ...]
+    order: tuple[str, ...]
+
+    def outcome(self, performed: Outcome | None, at: float) -> Outcome | None:
+        """The outcome of the whole effect, given that of the rest."""
+        if isinstance(performed, Cancelled | Broke) or not self.order:
+            return performed
+        results = dict(self.known)
+        if isinstance(performed, Returned):
+            results |= {one.call_id: one for one in performed.results}
+        found = tuple(results[call_id] for call_id in self.order if call_id in results)
+        if self.doubt:
+            return Doubted(calls=self.doubt, results=found, at=at)
+        return Returned(results=found, at=at)
+
+
+def rest_of(run: Run, effect: Effect, tools: Registry) -> Rest:
+    """What is left to do of `effect`: no call with a result is made again, and of the others only idempotent ones, under the same key."""
+    recovered, run.recovered = run.recovered, None
+    if recovered is None or isinstance(effect, CallModel | AskHuman):
+        return Rest(effect, {}, (), ())
+    if isinstance(effect, Wait):
+        left = effect.seconds if recovered.until is None else max(recovered.until - run.job.clock.time(), 0.0)
+        return Rest(Wait(left), {}, (), ())
+    known = {
+        call_id: result for call_id, result in recovered.results.items() if call_id in {one.id for one in effect.calls}
+    }
+    missing = [call for call in effect.calls if call.id not in known]
+    again = tuple(call for call in missing if (tool := tools.resolve(call.tool)) is not None and tool.idempotent)
+    doubt = tuple(call.id for call in missing if call not in again)
+    order = tuple(call.id for call in effect.calls)
+    return Rest(replace(effect, calls=again) if again else None, known, doubt, order)

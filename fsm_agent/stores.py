@@ -1,0 +1,42 @@
+"""`Agent(store=...)`: one argument for where runs, and the conversations between them, are kept."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fsm_agent.errors import DefinitionError
+from fsm_agent.memory import Conversations, InMemoryConversations
+from fsm_agent.trail.store import TrailStore
+
+__all__ = ["Store", "stores_of"]
+
+Store = str | os.PathLike[str] | TrailStore | Conversations
+"""A path (an SQLite file for trails and conversations both), a store of trails, or a store of conversations."""
+
+
+def stores_of(store: Store | None, conversations: Conversations | None) -> tuple[TrailStore | None, Conversations]:
+    """Where trails go (None: nowhere) and where conversations go, for what an agent was given.
+
+    Raises `DefinitionError` for what is no store, and for two stores of conversations.
+    """
+    given: Any = store
+    trails: TrailStore | None = None
+    if isinstance(given, str | os.PathLike):
+        # Here, because most agents keep nothing in a file.
+        from fsm_agent.memory import SQLiteConversations  # noqa: PLC0415
+        from fsm_agent.trail import SQLiteTrail  # noqa: PLC0415
+
+        trails = SQLiteTrail(given)
+        conversations = SQLiteConversations(given) if conversations is None else conversations
+    elif isinstance(given, TrailStore):
+        trails = given
+    elif given is not None:
+        if not (callable(getattr(given, "open", None)) and callable(getattr(given, "close", None))):
+            raise DefinitionError(
+                f"store is a {type(given).__name__}; give a path, a store of trails (SQLiteTrail, ...) or of conversations"
+            )
+        if conversations is not None:
+            raise DefinitionError("store and conversations are both stores of conversations; give one of them")
+        conversations = given
+    return trails, InMemoryConversations() if conversations is None else conversations

@@ -1,0 +1,259 @@
+"""The header of a trail: the run as it began, the agent that it began under, and the fingerprint by which a change of it is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from langchain_core.messages import message_to_dict, messages_from_dict
+
+from fsm_agent import dialects, memory
+from fsm_agent.context import Context, Setup
+from fsm_agent.errors import DefinitionError, TrailError, TrailVersion
+from fsm_agent.history import block, call_ids
+from fsm_agent.limits import Limits
+from fsm_agent.machine import Machine
+from fsm_agent.tools.json_model import json_arguments
+from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.spec import Tool
+from fsm_agent.trail.codec import blocks_data, blocks_of
+from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, written
+
+__all__ = [
+    "begun_context",
+    "check_agent",
+    "describe",
+    "fingerprint",
+    "header_data",
+    "rebuilt",
+    "recorded_setup",
+    "schema_version",
+]
+
+_LIBRARIES: Final = ("fsm-agent", "langchain-core", "pydantic", "transitions")
+
+
+def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of entry 0 for a run that has not begun. `origin` is what a caller wants to find again there (model, CLI options)."""
+    setup = ctx.setup
+    earlier, task = ctx.history[:-1], ctx.history[-1]
+    return {
+        "schema": SCHEMA_VERSION,
+        "thread_id": ctx.thread_id,
+        "task": ctx.task,
+        "message": message_to_dict(task.messages[0]),
+        "language": ctx.language,
+        "system": ctx.system,
+        "turn": ctx.turn,
+        "earlier": blocks_data(earlier),
+        "setup": {
+            "limits": setup.limits.model_dump(mode="json"),
+            "dialect": describe(setup.dialect),
+            "memory": describe(setup.memory),
+            "system": setup.system,
+            "ladder": sorted(setup.ladder),
+            "tools": _tools(setup.tools),
+        },
+        "fingerprint": fingerprint(setup, machine),
+        "versions": _versions(),
+        "chain": chain,
+        "origin": dict(origin),
+    }
+
+
+def schema_version(header: Entry) -> int:
+    """The version of the header. Raises `TrailVersion` for one that this package cannot read."""
+    version = header.body.get("schema")
+    if header.kind != "header" or version != SCHEMA_VERSION:
+        raise TrailVersion(
+            f"the trail of run {header.run_id!r} has schema version {version!r}; this package reads {SCHEMA_VERSION}. "
+            "Read it with the version of fsm-agent that its header names"
+        )
+    return SCHEMA_VERSION
+
+
+def begun_context(header: Entry, setup: Setup) -> Context:
+    """The context in which the run began, under `setup`."""
+    schema_version(header)
+    body = header.body
+    earlier = blocks_of(body["earlier"])
+    message: Any = messages_from_dict([body["message"]])[0]
+    return Context(
+        setup=setup,
+        run_id=header.run_id,
+        task=body["task"],
+        language=body["language"],
+        thread_id=body["thread_id"],
+        turn=body["turn"],
+        system=body["system"],
+        history=(*earlier, block("task", message, turn=body["turn"])),
+        call_ids=call_ids(earlier),
+    )
+
+
+def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
+    """The definition that the run began under: its own limits, memory and texts, with the tools and the dialect of `agent`.
+
+    Without `agent`, tools are made from their recorded schemas (they can be checked against, not called), and the dialect from its
+    description. Raises `TrailError` for a dialect or memory that is not one of this package's.
+    """
+    schema_version(header)
+    kept = header.body["setup"]
+    return Setup(
+        limits=Limits(**kept["limits"]),
+        tools=_registry(kept["tools"]) if agent is None else agent.tools,
+        dialect=rebuilt(kept["dialect"], dialects) if agent is None else agent.dialect,
+        memory=agent.memory
+        if agent is not None and describe(agent.memory) == kept["memory"]
+        else rebuilt(kept["memory"], memory),
+        system=kept["system"],
+        ladder=frozenset(kept["ladder"]),
+    )
+
+
+def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
+    """Raises `TrailVersion` when the table, the dialect or the tools are others than those that the run began under, naming them."""
+    recorded, now = header.body["fingerprint"], fingerprint(agent, machine)
+    for part in ("table", "dialect"):
+        if recorded[part] != now[part]:
+            raise TrailVersion(
+                f"run {header.run_id!r} began under another {part}; resume it with the agent, and the version of fsm-agent, that began it"
+            )
+    before, after = recorded["tools"], now["tools"]
+    changed = sorted(name for name in before if after.get(name) != before[name])
+    if changed:
+        gone = [name for name in changed if name not in after]
+        raise TrailVersion(
+            f"run {header.run_id!r} began with other tools: {', '.join(gone)} missing"
+            if gone
+            else f"run {header.run_id!r} began with another definition of {', '.join(changed)}"
+        )
+
+
+def fingerprint(setup: Setup, machine: Machine) -> dict[str, Any]:
+    """SHA-256 (16 hexadecimal digits) of each part that decides how a run goes: table, limits, dialect, memory, and each tool."""
+    rows = [[str(row), row.reason, [guard.sentence for guard in row.guards]] for row in machine.rows]
+    return {
+        "table": _short(rows),
+        "limits": _short(setup.limits.model_dump(mode="json")),
+        "dialect": _short(describe(setup.dialect)),
+        "memory": _short(describe(setup.memory)),
+        "tools": {one["name"]: _short(one) for one in _tools(setup.tools)},
+    }
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """A dialect or memory of this package by class and fields, at every depth; of anybody else's only the name of its class."""
+    kind = type(value)
+    if not kind.__module__.startswith("fsm_agent.") or not dataclasses.is_dataclass(value):
+        return {"custom": f"{kind.__module__}.{kind.__qualname__}"}
+    return {
+        "class": kind.__name__,
+        "fields": {one.name: _plain_field(getattr(value, one.name)) for one in dataclasses.fields(value) if one.init},
+    }
+
+
+def _plain_field(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return describe(value)
+
+
+def rebuilt(data: Mapping[str, Any], package: Any) -> Any:
+    """What `describe` described. Only classes that `package` names in `__all__` are made, so that a trail cannot name code."""
+    name = data.get("class")
+    kind = getattr(package, name, None) if isinstance(name, str) and name in package.__all__ else None
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+        named = data.get("custom") or name
+        raise TrailError(
+            f"the trail was written with {named}, which is not of this package: give the agent that wrote it"
+        )
+    fields = {
+        key: rebuilt(value, package) if isinstance(value, Mapping) else value for key, value in data["fields"].items()
+    }
+    try:
+        return kind(**fields)
+    except (TypeError, DefinitionError) as error:
+        raise TrailVersion(f"{name} of this version of fsm-agent cannot be made as the trail says: {error}") from error
+
+
+def _tools(registry: Registry) -> list[dict[str, Any]]:
+    shown = list(registry)
+    behind = [
+        one
+        for name in registry.names()
+        if (one := registry.fallback_of(name)) is not None and registry.get(one.name) is None
+    ]
+    return [_tool(one, hidden=False) for one in shown] + [_tool(one, hidden=True) for one in behind]
+
+
+def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
+    fallback = one.fallback.name if isinstance(one.fallback, Tool) else one.fallback
+    return {
+        "name": one.name,
+        "description": one.description,
+        "not_for": one.not_for,
+        "parameters": one.parameters(),
+        "fallback": fallback,
+        "idempotent": one.idempotent,
+        "repeatable": one.repeatable,
+        "retry": one.retry,
+        "timeout": one.timeout,
+        "requires_approval": one.requires_approval if isinstance(one.requires_approval, bool) else "predicate",
+        "max_result_chars": one.max_result_chars,
+        "volatile": sorted(one.volatile),
+        "lax": one.lax,
+        "ignore_extra": True if one.ignore_extra is True else sorted(one.ignore_extra),
+        "exclusive": one.exclusive,
+        "hidden": hidden,
+    }
+
+
+def _registry(kept: list[dict[str, Any]]) -> Registry:
+    hidden = {one["name"]: _made(one, {}) for one in kept if one["hidden"]}
+    return Registry([_made(one, hidden) for one in kept if not one["hidden"]])
+
+
+def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
+    return Tool(
+        name=kept["name"],
+        description=kept["description"],
+        not_for=kept["not_for"],
+        args_model=json_arguments(kept["parameters"], kept["name"]),
+        func=_not_here,
+        fallback=hidden.get(kept["fallback"], kept["fallback"]),
+        idempotent=kept["idempotent"],
+        repeatable=kept["repeatable"],
+        retry=kept["retry"],
+        timeout=kept["timeout"],
+        requires_approval=kept["requires_approval"] is not False,
+        max_result_chars=kept["max_result_chars"],
+        volatile=frozenset(kept["volatile"]),
+        lax=kept["lax"],
+        ignore_extra=True if kept["ignore_extra"] is True else frozenset(kept["ignore_extra"]),
+        exclusive=kept["exclusive"],
+    )
+
+
+def _not_here(**_: Any) -> Any:
+    raise TrailError("this tool was made from its recorded schema; give the agent to call it")
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(written(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -1,0 +1,104 @@
+"""A store with the keys to it: begins new trails, and reads and takes over stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fsm_agent.clock import Clock
+from fsm_agent.context import Context
+from fsm_agent.machine import Machine
+from fsm_agent.trail.chain import Chain
+from fsm_agent.trail.cipher import Cipher
+from fsm_agent.trail.entries import Entry, Stored
+from fsm_agent.trail.header import header_data
+from fsm_agent.trail.reader import checked, opened
+from fsm_agent.trail.store import Batch, RunInfo, TrailStore, new_owner
+from fsm_agent.trail.writer import TrailWriter
+
+__all__ = ["CLAIM_SECONDS", "Journal", "Taken"]
+
+CLAIM_SECONDS: Final = 60.0
+"""How long a run is held between two writes, beside what its effect may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A stored run that was taken over: what the store knows of it, its entries, and the writer that goes on with them."""
+
+    info: RunInfo
+    entries: tuple[Entry, ...]
+    writer: TrailWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """Where an agent's runs are written down, sealed with `chain` and, with a `cipher`, encrypted. `origin` is kept in each header."""
+
+    store: TrailStore
+    clock: Clock
+    chain: Chain
+    cipher: Cipher | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def begin(self, ctx: Context, machine: Machine) -> TrailWriter:
+        """The writer of a new run, with its header added."""
+        writer = TrailWriter(
+            self.store,
+            ctx.run_id,
+            owner=new_owner(),
+            clock=self.clock,
+            chain=self.chain,
+            cipher=self.cipher,
+            thread_id=ctx.thread_id,
+        )
+        writer.add("header", header_data(ctx, machine, chain=self.chain.name, origin=self.origin))
+        return writer
+
+    def entries(self, run_id: str) -> tuple[Entry, ...]:
+        """The entries of a run, checked and opened. Raises `UnknownRun`, `TrailDamaged`, `TrailError` without the key."""
+        return self._opened(self.store.read(run_id), run_id)
+
+    def take(self, run_id: str) -> Taken:
+        """Hold a stored run and read it.
+
+        Raises `UnknownRun`, `RunHeld` when another writer has it, `TrailDamaged`; nothing is held then.
+        """
+        owner, now = new_owner(), self.clock.time()
+        info = self.store.claim(run_id, owner, now + CLAIM_SECONDS, now)
+        try:
+            stored = self.store.read(run_id)
+            entries = self._opened(stored, run_id)
+        except BaseException:
+            self.give_back(info, owner)
+            raise
+        writer = TrailWriter(
+            self.store,
+            run_id,
+            owner=owner,
+            clock=self.clock,
+            chain=self.chain,
+            cipher=self.cipher,
+            thread_id=info.thread_id,
+            seq=len(stored),
+            seal=stored[-1].seal,
+        )
+        return Taken(info, entries, writer)
+
+    def give_back(self, info: RunInfo, owner: str) -> None:
+        """Let go of a run that was taken, as it was."""
+        self.store.append(
+            Batch(
+                run_id=info.run_id,
+                owner=owner,
+                lease=0.0,
+                time=self.clock.time(),
+                status=info.status,
+                thread_id=info.thread_id,
+                reason=info.reason,
+            )
+        ).result()
+
+    def _opened(self, stored: Sequence[Stored], run_id: str) -> tuple[Entry, ...]:
+        return tuple(opened(entry, self.store, self.cipher) for entry in checked(stored, run_id, self.chain))

@@ -1,0 +1,85 @@
+"""Reading one run's trail: seals checked, bodies decrypted, large values fetched. What is damaged is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fsm_agent.errors import TrailDamaged, TrailError
+from fsm_agent.trail.chain import GENESIS, Chain
+from fsm_agent.trail.cipher import Cipher
+from fsm_agent.trail.entries import Entry, Stored, parse, written
+from fsm_agent.trail.store import TrailStore
+from fsm_agent.trail.writer import CLEAR
+
+__all__ = ["checked", "opened", "read_entries"]
+
+
+def read_entries(store: TrailStore, run_id: str, *, chain: Chain, cipher: Cipher | None = None) -> tuple[Entry, ...]:
+    """The entries of a run, whole and checked.
+
+    Raises `UnknownRun`, `TrailDamaged` for the first entry that is not as it was written, `TrailError` without the key that it needs.
+    """
+    entries = checked(store.read(run_id), run_id, chain)
+    return tuple(opened(entry, store, cipher) for entry in entries)
+
+
+def checked(stored: Sequence[Stored], run_id: str, chain: Chain) -> tuple[Entry, ...]:
+    """The entries with their seals and numbers checked; bodies as they are stored."""
+    if not stored:
+        raise TrailDamaged("the trail is empty", run_id=run_id, seq=0)
+    entries: list[Entry] = []
+    before = GENESIS
+    for expected, one in enumerate(stored):
+        if one.seq != expected:
+            raise TrailDamaged(f"is missing; entry {one.seq} follows", run_id=run_id, seq=expected)
+        entry = parse(one, run_id)
+        if not chain.holds(before, one.text, one.seal):
+            raise TrailDamaged(_why(entries, entry, chain), run_id=run_id, seq=expected)
+        entries.append(entry)
+        before = one.seal
+    if entries[0].kind != "header":
+        raise TrailDamaged("is no header", run_id=run_id, seq=0)
+    return tuple(entries)
+
+
+def _why(earlier: Sequence[Entry], entry: Entry, chain: Chain) -> str:
+    """Another key is told apart from damage where the header can be read."""
+    header = earlier[0] if earlier else entry
+    wanted = header.body.get("chain")
+    if isinstance(wanted, str) and wanted != chain.name:
+        return f"was sealed with {wanted}, and is checked with {chain.name}: give the key that wrote it"
+    return "was changed after it was sealed, or an entry before it was changed, moved or taken out"
+
+
+def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
+    """The entry with its body decrypted, and fetched when it is kept as a value."""
+    body = entry.body
+    form = set(body) - set(CLEAR)
+    if form == {"value", "bytes"}:
+        raw = store.value(entry.run_id, body["value"]).decode("utf-8", "surrogatepass")
+        return _with_body(entry, raw if raw.startswith("{") else _decrypted(entry, raw, cipher))
+    if form == {"sealed_body"}:
+        return _with_body(entry, _decrypted(entry, body["sealed_body"], cipher))
+    return entry
+
+
+def _decrypted(entry: Entry, token: str, cipher: Cipher | None) -> str:
+    if cipher is None:
+        raise TrailError(
+            f"the trail of run {entry.run_id!r} is encrypted: set FSM_AGENT_TRAIL_ENCRYPTION_KEY to the key that wrote it"
+        )
+    return cipher.decrypt(token)
+
+
+def _with_body(entry: Entry, text: str) -> Entry:
+    body: Any = None
+    try:
+        body = json.loads(text)
+        canonical = isinstance(body, dict) and written(body) == text
+    except (ValueError, RecursionError):
+        canonical = False
+    if not canonical:
+        raise TrailDamaged("its body is not written as this package writes", run_id=entry.run_id, seq=entry.seq)
+    return Entry(run_id=entry.run_id, seq=entry.seq, kind=entry.kind, time=entry.time, body=body)
