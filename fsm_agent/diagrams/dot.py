@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
+from textwrap import wrap
 from typing import Final
 
 from fsm_agent.diagrams.picture import Arrow, Box, Line, Mark, Picture, Place, Way
@@ -13,6 +14,9 @@ __all__ = ["as_dot"]
 
 _WIDTH: Final = 36
 """Characters of a label line, beyond which each guard gets its own."""
+
+_CAPTION: Final = 130
+"""Characters of a line below the picture."""
 
 _INDENT: Final = "\u00a0" * 6
 
@@ -59,7 +63,8 @@ def as_dot(drawn: Picture) -> str:
 def _parts(drawn: Picture) -> Iterator[str]:
     graph = dict(_GRAPH)
     if drawn.told:
-        graph["label"] = "".join(f"{_in_quotes(line)}\\l" for line in drawn.told)
+        told = [part for line in drawn.told for part in wrap(shown(line), _CAPTION) or [""]]
+        graph["label"] = "".join(f"{_in_quotes(line)}\\l" for line in told)
     yield f"graph {_attributes(graph)};"
     yield f"node {_attributes(_BOX)};"
     yield f"edge {_attributes(_ARROW)};"
@@ -109,7 +114,7 @@ def _line(arrow: Arrow) -> Mapping[str, str]:
     if arrow.source == arrow.target:
         # The arrows that come back to a state of the main path do so on its right.
         look |= {"tailport": "w", "headport": "nw"}
-    if arrow.straight:
+    if arrow.straight and arrow.mark is not Mark.UNTAKEN:
         look["weight"] = "50" if arrow.way is Way.FAILURE else "100"
     return look
 

@@ -40,7 +40,9 @@ class Passage:
     def __str__(self) -> str:
         listed = ", ".join(str(seq) for seq in self.seqs[:_SHOWN_TURNS])
         more = ", ..." if self.count > _SHOWN_TURNS else ""
-        times = f"{self.count}x at {listed}{more}; {duration(self.elapsed_ms)}"
+        times = f"{self.count}x at {listed}{more}"
+        if self.elapsed_ms:
+            times += f"; {duration(self.elapsed_ms)}"
         values: dict[str, Any] = {}
         for guard in self.held:
             values |= guard.values
