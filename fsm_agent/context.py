@@ -166,8 +166,13 @@ class Context:
     @property
     def system_text(self) -> str:
         """The agent's system text (its own, else the default of the language), then the one that came with the task."""
-        own = self.texts.system if self.setup.system is None else self.setup.system
+        own = self.own_system_text
         return f"{own}\n\n{self.system}".strip() if self.system else own
+
+    @property
+    def own_system_text(self) -> str:
+        """The agent's system text alone."""
+        return self.texts.system if self.setup.system is None else self.setup.system
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -131,11 +131,13 @@ def _offered(ctx: Context) -> tuple[Tool, ...]:
 
 def _overhead(ctx: Context, purpose: Purpose) -> int:
     """Tokens of the system text and, when tools are offered, of their schemas; the same for every step until the tools change."""
-    key = ("overhead", ctx.setup.tools.version, ctx.language, ctx.system, purpose)
+    key = ("overhead", ctx.setup.tools.version, ctx.language, purpose)
     found: int | None = ctx.setup.memo.get(key)
     if found is None:
         tools = _offered(ctx) if purpose == "plan" else ()
-        prompt = Prompt(system=ctx.system_text, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task)
+        prompt = Prompt(
+            system=ctx.own_system_text, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task
+        )
         written = sum(estimate_text(str(message.content)) for message in ctx.setup.dialect.compose(prompt))
         bound = (
             sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools)
@@ -143,4 +145,5 @@ def _overhead(ctx: Context, purpose: Purpose) -> int:
             else 0
         )
         found = ctx.setup.memo[key] = written + bound
-    return found
+    # Not in what is kept: it is another one for each run.
+    return found if not ctx.system else found + estimate_text(ctx.system) + 1

@@ -59,7 +59,10 @@ class _PlainVectorStore(InMemoryVectorStore):
     """LangChain's store, which asks numpy for its similarities, without numpy: for vectors of length 1 they are one sum each."""
 
     def _similarity_search_with_score_by_vector(
-        self, embedding: list[float], k: int = 4, filter: Callable[[Document], bool] | None = None
+        self,
+        embedding: list[float],
+        k: int = 4,
+        filter: Callable[[Document], bool] | None = None,  # noqa: A002 - the name of the parent's argument
     ) -> list[tuple[Document, float, list[float]]]:
         scored = []
         for kept in list(self.store.values()):

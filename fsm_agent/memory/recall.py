@@ -63,7 +63,8 @@ class Recall:
             else:
                 found = self._near(self.store.similarity_search_with_score(task, k=self.k))
         except Exception as error:  # noqa: BLE001 - a store is somebody else's code, and its loss must not cost the run
-            return self._failed(error, ())
+            self._failed(error)
+            return ()
         self.last_error = ""
         return found
 
@@ -75,7 +76,8 @@ class Recall:
             else:
                 found = self._near(await self.store.asimilarity_search_with_score(task, k=self.k))
         except Exception as error:  # noqa: BLE001 - the same
-            return self._failed(error, ())
+            self._failed(error)
+            return ()
         self.last_error = ""
         return found
 
@@ -86,7 +88,7 @@ class Recall:
                 documents, ids = _documents(texts, metadata)
                 self.store.add_documents(documents, ids=ids)
             except Exception as error:  # noqa: BLE001 - the same
-                self._failed(error, None)
+                self._failed(error)
 
     async def aremember(self, texts: Sequence[str], metadata: dict[str, Any]) -> None:
         """`remember` on the event loop."""
@@ -95,15 +97,14 @@ class Recall:
                 documents, ids = _documents(texts, metadata)
                 await self.store.aadd_documents(documents, ids=ids)
             except Exception as error:  # noqa: BLE001 - the same
-                self._failed(error, None)
+                self._failed(error)
 
     def _near(self, scored: Iterable[tuple[Document, float]]) -> tuple[str, ...]:
         assert self.least is not None, "asked only with a least similarity"
         return _texts(document for document, score in scored if score >= self.least)
 
-    def _failed(self, error: Exception, instead: Any) -> Any:
+    def _failed(self, error: Exception) -> None:
         self.last_error = f"{type(error).__name__}: {error}"
-        return instead
 
 
 def found_out(task: str, answer: str | None, history: Iterable[Block], done: Iterable[Done]) -> tuple[str, ...]:

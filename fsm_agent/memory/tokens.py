@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from langchain_core.messages import AnyMessage
 from fsm_agent.effects import Replied, Usage
 from fsm_agent.history import estimate_text, estimate_tokens
 
-__all__ = ["ESTIMATE", "TokenCounter", "counter_for"]
+__all__ = ["ESTIMATE", "TokenCounter", "counter_for", "fitted"]
 
 _FACTOR_RANGE: Final = (0.5, 4.0)
 _LONGEST: Final = 100_000
@@ -76,9 +76,7 @@ ESTIMATE: Final = TokenCounter("estimate", estimate_text)
 
 def counter_for(model: Any) -> TokenCounter:
     """The counter for a LangChain chat model. It never uses the network: encodings are taken from tiktoken's cache, or not at all."""
-    inner = model
-    while not hasattr(inner, "_generate") and hasattr(inner, "bound"):
-        inner = inner.bound
+    inner = _unbound(model)
     own = getattr(inner, "custom_get_token_ids", None)
     if callable(own):
         return _cached("model", lambda text: len(own(text)))
@@ -88,6 +86,21 @@ def counter_for(model: Any) -> TokenCounter:
     if encoding is not None and _is_cached(encoding):
         return _cached(f"tiktoken:{encoding}", _tiktoken(encoding))
     return ESTIMATE
+
+
+def fitted(memory: Any, model: Any) -> Any:
+    """`memory` for the context of `model`, where it depends on that (`DualBuffer`) and the model's LangChain profile says its size."""
+    sized = getattr(memory, "for_context", None)
+    profile = getattr(_unbound(model), "profile", None)
+    tokens = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+    return sized(tokens) if callable(sized) and type(tokens) is int and tokens > 0 else memory
+
+
+def _unbound(model: Any) -> Any:
+    """The chat model beneath `bind`."""
+    while not hasattr(model, "_generate") and hasattr(model, "bound"):
+        model = model.bound
+    return model
 
 
 def _cached(name: str, counts: Callable[[str], int]) -> TokenCounter:
