@@ -14,7 +14,6 @@ from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
 from fsm_agent.diagrams.drawable import Drawable
-from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError
