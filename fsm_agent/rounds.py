@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import block
 
-__all__ = ["ANSWERED", "close_round", "merge_results", "runnable"]
-
-ANSWERED: Final = "answered"
-"""The kind of refusal that is no refusal: a person gave the result."""
+__all__ = ["close_round", "merge_results", "runnable"]
 
 
 def runnable(ctx: Context) -> tuple[Call, ...]:
@@ -36,10 +32,20 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     if ctx.reply is None or not (ctx.calls or ctx.results):
         return ctx
     asked = _as_decided(ctx)
-    have = {result.call_id: result for result in ctx.results}
+    have = {result.call_id: result for result in ctx.results} | _in_doubt(ctx, unanswered)
     results = [have.get(call.id) or not_executed(call, unanswered or ctx.texts.interrupted) for call in asked]
     kept = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
     return ctx.change(round=block("round", *kept, turn=ctx.turn), results=tuple(results), fresh=())
+
+
+def _in_doubt(ctx: Context, unanswered: str) -> dict[str, Result]:
+    """By call id, what is said of a call in doubt that did not run again; of a fallback, in place of the failure that led to it."""
+    given = {(result.call_id, result.tool) for result in ctx.results}
+    return {
+        call.id: not_executed(call, unanswered or ctx.texts.in_doubt.format(tool=call.tool))
+        for call in ctx.calls
+        if call.doubt and (call.id, call.tool) not in given
+    }
 
 
 def _as_decided(ctx: Context) -> tuple[Call, ...]:
@@ -54,13 +60,12 @@ def _as_decided(ctx: Context) -> tuple[Call, ...]:
 
 
 def not_executed(call: Call, text: str) -> Result:
-    """The result of a call that did not run: its refusal or the answer that a person gave in its place, else `text`."""
-    answered = call.refusal_kind == ANSWERED
+    """The result of a call that did not run: its refusal, else `text`."""
     return Result(
         call_id=call.id,
         tool=call.tool,
-        ok=answered,
+        ok=False,
         text=call.refusal or text,
-        error="" if answered else call.refusal_kind or "interrupted",
+        error=call.refusal_kind or "interrupted",
         executed=False,
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context
-from fsm_agent.effects import CallTools, Doubted, Outcome, Result, Returned
+from fsm_agent.effects import Call, CallTools, Doubted, Outcome, Result, Returned
 from fsm_agent.ladder import retryable_calls
 from fsm_agent.rounds import merge_results, runnable
 from fsm_agent.states.base import Step, unexpected
@@ -16,14 +16,18 @@ EVENTS: Final = frozenset({Event.EXECUTED, Event.DOUBTED})
 
 
 def enter(ctx: Context) -> CallTools:
-    """The calls to execute."""
-    again = ctx.attempt > 1
-    if again:
-        # The attempt that is due was counted in RETRY; what may be retried is judged by the attempts already made.
-        calls = retryable_calls(ctx.change(attempt=ctx.attempt - 1))
-    else:
-        calls = runnable(ctx)
+    """The calls to execute: those without a result, else those that are due to be tried again."""
+    calls = runnable(ctx)
+    if ctx.attempt > 1:
+        calls += _due(ctx)
     return CallTools(calls=calls, parallel=ctx.limits.max_parallel, time_left=ctx.time_left, attempt=ctx.attempt)
+
+
+def _due(ctx: Context) -> tuple[Call, ...]:
+    """The calls that this attempt is for, without those that it was made for before a crash."""
+    made = {result.call_id for result in ctx.fresh}
+    # The attempt that is due was counted in RETRY; what may be retried is judged by the attempts already made.
+    return tuple(call for call in retryable_calls(ctx.change(attempt=ctx.attempt - 1)) if call.id not in made)
 
 
 def resolve(ctx: Context, outcome: Outcome | None) -> Step:
@@ -58,11 +62,13 @@ def _doubted(ctx: Context, outcome: Doubted) -> Step:
             for one in doubtful
         ]
         return Step(Event.DOUBTED, _kept(ctx, (*outcome.results, *unknown), outcome.at))
-    # What an attempt before this one gave is no result of the call any more.
-    known = ctx.change(results=tuple(result for result in ctx.results if result.call_id not in outcome.calls))
+    # What an attempt before this one gave is no result of the call any more, and the round is open again.
+    again = {(call.id, call.tool) for call in doubtful}
+    results = tuple(result for result in ctx.results if (result.call_id, result.tool) not in again)
+    known = _kept(ctx.change(results=results, round=None), outcome.results, outcome.at)
     marked = {call.id: replace(call, doubt=True, needs_approval=True, approved=False) for call in doubtful}
     calls = tuple(marked.get(call.id, call) for call in ctx.calls)
-    return Step(Event.DOUBTED, _kept(known, outcome.results, outcome.at).change(calls=calls, attempt=1))
+    return Step(Event.DOUBTED, known.change(calls=calls))
 
 
 def _named(ctx: Context, result: Result) -> Result:

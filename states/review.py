@@ -8,8 +8,21 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Pending
-from fsm_agent.effects import Answer, Answered, Approve, AskHuman, Call, Decision, Deny, Edit, Expired, Outcome, RawCall
-from fsm_agent.rounds import ANSWERED, runnable
+from fsm_agent.effects import (
+    Answer,
+    Answered,
+    Approve,
+    AskHuman,
+    Call,
+    Decision,
+    Deny,
+    Edit,
+    Expired,
+    Outcome,
+    RawCall,
+    Result,
+)
+from fsm_agent.rounds import merge_results, runnable
 from fsm_agent.states.base import Step, unexpected
 
 EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.ANSWERED, Event.EXPIRED})
@@ -35,7 +48,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     # A decision counts only for a call that was asked about, whatever the outcome holds.
     asked = {call.id for call in runnable(ctx) if call.needs_approval and not call.approved}
     decisions = {call_id: one for call_id, one in outcome.decisions.items() if call_id in asked}
-    calls = tuple(_decided(ctx, call, decisions) for call in ctx.calls)
+    calls = tuple(_decided(ctx, call, decisions) if call.id in asked else call for call in ctx.calls)
+    answers = tuple(_answer(call, one) for call in calls if isinstance(one := decisions.get(call.id), Answer))
     denied = {call.signature for call in calls if call.refusal_kind == "denied"}
     pending = tuple(_edited(call, decisions) for call in calls if isinstance(decisions.get(call.id), Edit))
     stop = any(isinstance(decision, Deny) and decision.stop for decision in decisions.values())
@@ -43,26 +57,28 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         at=outcome.at,
         waited=ctx.waited + outcome.waited,
         calls=calls,
+        results=merge_results(ctx.results, answers),
+        fresh=(*ctx.fresh, *answers),
         pending=() if stop else pending,
         denied=ctx.denied | denied,
         stop_requested=stop,
     )
     if stop or not runnable(after):
-        answered = not stop and any(call.refusal_kind == ANSWERED for call in calls)
-        return Step(Event.ANSWERED if answered else Event.DENIED, after)
+        return Step(Event.ANSWERED if answers and not stop else Event.DENIED, after)
     return Step(Event.EDITED if pending else Event.APPROVED, after)
 
 
 def _decided(ctx: Context, call: Call, decisions: Mapping[str, Decision]) -> Call:
-    if call.refusal or call.approved or not call.needs_approval:
-        return call
     decision = decisions.get(call.id)
-    if isinstance(decision, Approve | Edit):
+    if isinstance(decision, Approve | Edit | Answer):
         return replace(call, approved=isinstance(decision, Approve))
-    if isinstance(decision, Answer):
-        return replace(call, refusal=decision.text or "(empty)", refusal_kind=ANSWERED)
     reason = decision.reason if isinstance(decision, Deny) else ""
     return replace(call, refusal=ctx.texts.denied.format(reason=reason or ctx.texts.no_reason), refusal_kind="denied")
+
+
+def _answer(call: Call, decision: Answer) -> Result:
+    """What a person says that the call gave stands as its result; nothing ran for it."""
+    return Result(call_id=call.id, tool=call.tool, ok=True, text=decision.text or "(empty)", executed=False)
 
 
 def _edited(call: Call, decisions: Mapping[str, Decision]) -> Pending:

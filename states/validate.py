@@ -13,6 +13,7 @@ from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Th
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome
 from fsm_agent.repeats import is_repeated, times_seen
+from fsm_agent.rounds import runnable
 from fsm_agent.states.base import Step
 from fsm_agent.tools.problems import render, unknown_tool
 from fsm_agent.tools.signature import signature
@@ -75,9 +76,13 @@ def _from_pending(ctx: Context) -> Step:
         checked[pending.answers] = _within_batch(ctx, call, tuple(checked.values()))
     if ctx.pending[0].instead_of:
         calls = tuple(checked.values())
-    else:
-        calls = tuple(checked.get(call.id, call) for call in ctx.calls)
-    return Step(_verdict(calls), ctx.change(calls=calls, pending=()))
+        return Step(_verdict(calls), ctx.change(calls=calls, pending=()))
+    calls = tuple(checked.get(call.id, call) for call in ctx.calls)
+    after = ctx.change(calls=calls, pending=())
+    if ctx.results and not runnable(after):
+        # A crash or a person left results of this round, and nothing of it may run now: they are still to be observed.
+        return Step(Event.REJECTED, after)
+    return Step(_verdict(calls), after)
 
 
 def _verdict(calls: Sequence[Call]) -> Event:
@@ -90,8 +95,12 @@ def _check_pending(ctx: Context, pending: Pending) -> Call:
     requested = Requested(
         pending.answers, pending.call.name, arguments if isinstance(arguments, Malformed) else arguments.value
     )
-    call = _checked(ctx, pending.answers, requested, hidden=bool(pending.instead_of))
-    return replace(call, approved=True) if pending.approved else call
+    # What a person edited may be a fallback, which has no name that a model could call.
+    call = _checked(ctx, pending.answers, requested, hidden=bool(pending.instead_of) or pending.approved)
+    if not pending.approved:
+        return call
+    doubt = any(one.doubt for one in ctx.calls if one.id == pending.answers)
+    return replace(call, approved=True, doubt=doubt)
 
 
 def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool = False) -> Call:
