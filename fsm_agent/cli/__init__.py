@@ -216,6 +216,48 @@ def _show_limits(
     listing.show_limits(configured, limits, as_json=as_json)
 
 
+@app.command("diagram")
+@with_limits
+def _diagram(
+    *,
+    limits: GivenLimits,
+    format: options.Format = None,
+    output: options.Output = None,
+    detail: Annotated[
+        Literal["events", "guards", "sentences"],
+        typer.Option(help="What an arrow says: events, guards with their limits, or what those mean, in words."),
+    ] = "guards",
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Draw this run into it, under its own limits.", show_default=False),
+    ] = None,
+    store: options.Runs = None,
+    env_file: options.EnvFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Draw the machine with the limits as configured: Mermaid, DOT, SVG, PNG, Markdown or CSV."""
+    configured = _limits(limits, env_file)
+    from fsm_agent.cli import diagram  # noqa: PLC0415 - the engine, for commands that show it
+
+    diagram.show_diagram(configured, diagram.Place(output, format), detail=detail, run=run, store=store)
+
+
+@app.command("diff")
+def _diff(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run: A.", show_default=False)],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="The id of another: B.", show_default=False)],
+    *,
+    format: options.Format = None,
+    output: options.Output = None,
+    store: options.Runs = None,
+    debug: options.Debug = False,
+) -> None:
+    """Draw two runs on one picture: what only A did, what only B did, and where they part."""
+    from fsm_agent.cli import diagram  # noqa: PLC0415 - the engine, for commands that show it
+
+    diagram.show_diff(first, second, diagram.Place(output, format), store=store)
+
+
 @models.command("pull")
 def _pull(
     name: Weights = _DEFAULT_WEIGHTS,

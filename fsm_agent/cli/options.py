@@ -20,11 +20,14 @@ __all__ = [
     "Dialect",
     "EnvFile",
     "Files",
+    "Format",
     "GivenLimits",
     "Json",
     "Log",
     "Model",
+    "Output",
     "Quiet",
+    "Runs",
     "Tools",
     "with_limits",
 ]
@@ -81,6 +84,18 @@ Files = Annotated[
 EnvFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Read NAME=value lines; what is set already stays.", show_default=False),
+]
+Format = Annotated[
+    Literal["mermaid", "dot", "svg", "png", "markdown", "csv"] | None,
+    typer.Option("--format", "-f", help="Default: what the name of the file says, else mermaid.", show_default=False),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to standard output.", show_default=False),
+]
+Runs = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="FILE", help="The file that runs were written to.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, and what went wrong.")]

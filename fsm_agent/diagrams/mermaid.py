@@ -59,11 +59,12 @@ def _parts(drawn: Picture) -> Iterator[str]:
     for box in drawn.boxes:
         left, right = _SHAPES.get(box.place, ("[", "]"))
         yield f'{box.id}{left}"{_label((box.name, *box.told))}"{right}'
-    if drawn.told:
-        yield f'told["{_label(drawn.told)}"]'
-        yield "style told fill:#fffdf0,stroke:#8a8a8a,color:#111,text-align:left"
     for arrow in drawn.arrows:
         yield f'{arrow.source} {_shaft(arrow)}|"{_label(line.text for line in arrow.lines)}"| {arrow.target}'
+    ending = next((box.id for box in drawn.boxes if box.ends), None)
+    if ending is not None:
+        yield f'{ending} -.- told["{_label(drawn.told)}"]'
+        yield "style told fill:#fffdf0,stroke:#8a8a8a,color:#111,text-align:left"
     yield from _box_styles(drawn)
     yield from _arrow_styles(drawn)
 

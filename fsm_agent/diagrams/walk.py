@@ -12,11 +12,16 @@ from fsm_agent.machine import Evaluated
 from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.redact import redact_text
 from fsm_agent.table import Row
+from fsm_agent.trail.codec import record_of
+from fsm_agent.trail.entries import Entry
 
 __all__ = ["Passage", "Trail", "Walk", "compared", "walked"]
 
 Trail = RunResult | Iterable[object]
-"""A result, or its transitions in order. Of other things among them (`Token`s, say) only a `RunResult` says more."""
+"""A result, or the transitions of a run in order: `Transitioned` records, or the entries of its trail.
+
+Of other things among them (`Token`s, other entries) only a `RunResult` says more.
+"""
 
 _SHOWN_TURNS: Final = 5
 _VALUE_CHARS: Final = 60
@@ -89,7 +94,7 @@ def walked(rows: Sequence[Row], trail: Trail, *, foreign: Sequence[Row] = (), le
     result, transitions = _read(trail)
     if not transitions:
         raise RunError(
-            "there is no transition to draw: give a RunResult, or the Transitioned records of a run, in order"
+            "there is no transition to draw: give a RunResult, the Transitioned records of a run in order, or the entries of its trail"
         )
     whole = [*rows, *foreign]
     taken: dict[int, list[Transitioned]] = {}
@@ -139,8 +144,14 @@ def _read(trail: Trail) -> tuple[RunResult | None, tuple[Transitioned, ...]]:
         return trail, trail.transitions
     items = list(trail)
     result = next((item for item in reversed(items) if isinstance(item, RunResult)), None)
-    found = tuple(item for item in items if isinstance(item, Transitioned))
+    found = tuple(record for record in map(_record, items) if record is not None)
     return result, found or (result.transitions if result is not None else ())
+
+
+def _record(item: object) -> Transitioned | None:
+    if isinstance(item, Transitioned):
+        return item
+    return record_of(item.body, item.run_id) if isinstance(item, Entry) and item.kind == "transition" else None
 
 
 def _row_of(rows: Sequence[Row], record: Transitioned) -> int | None:
@@ -174,16 +185,19 @@ def _told(result: RunResult | None, transitions: Sequence[Transitioned], letter:
     if result is not None:
         ended = f"{result.status}: {result.reason}" if result.reason is not None else f"{result.status}"
         detail = result.detail
-    elif last.target in TERMINAL:
-        ended, detail = f"{last.reason}" if last.reason is not None else "ended", last.error
     else:
-        ended, detail = "not ended", last.error
+        ended, detail = f"{last.reason}" if last.reason is not None else "", last.error
     spent = sum(one.elapsed_ms for one in transitions)
     counts = (
         f"{len(transitions)} transitions, {last.step} steps, {last.model_calls} model calls, "
         f"{last.tool_calls} tool calls, {last.tokens} tokens, {duration(spent)}"
     )
-    return (f"{name} stopped in {last.target} ({ended})", *((detail,) if detail else ()), counts)
+    stands = (
+        f"{name} stopped in {last.target}"
+        if last.target in TERMINAL
+        else f"{name} has not ended; it is in {last.target}"
+    )
+    return (f"{stands} ({ended})" if ended else stands, *((detail,) if detail else ()), counts)
 
 
 def _parting(first: Sequence[Transitioned], second: Sequence[Transitioned]) -> str:
