@@ -160,7 +160,7 @@ class Runner:
     def _take(self, run_id: str) -> Run:
         with self._lock:
             if run_id in self._active:
-                raise RunBusy(f"run {run_id!r} is under way here; wait for it to end")
+                raise RunBusy(f"run {run_id!r} is under way here: it has not ended, or somebody has just resumed it")
             self._active[run_id] = None
             run = self._suspended.pop(run_id, None)
         try:

@@ -10,7 +10,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
-from fsm_agent.errors import UnknownRun
+from fsm_agent.errors import RunBusy, UnknownRun
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call
 from tests.faults.kit import (
     PATIENCE,
@@ -373,7 +373,7 @@ def test_c09_two_resumes_race_and_one_proceeds() -> None:
             gate.wait(PATIENCE)
             try:
                 return agent.resume("r", decision=Approve()).status
-            except UnknownRun as error:
+            except (UnknownRun, RunBusy) as error:
                 return str(error)
 
         joins = [in_thread(resume), in_thread(resume)]
@@ -411,7 +411,7 @@ def test_c09_a_run_may_wait_more_than_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "decision", [None, "yes", True, {}, {"other": Approve()}, {"a": Approve()}, {"a": True, "b": False}]
+    "decision", ["yes", True, {}, {"other": Approve()}, {"a": Approve(digest="0" * 64)}, {"a": True, "b": False}]
 )
 def test_c09_a_decision_that_does_not_fit_leaves_the_run_waiting(decision: Any) -> None:
     """A missing, foreign or untyped decision is a named error; nothing runs, and a right one still works."""
@@ -425,6 +425,25 @@ def test_c09_a_decision_that_does_not_fit_leaves_the_run_waiting(decision: Any) 
         assert len(ledger) == 0
         assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
     assert len(ledger) == 2
+
+
+def test_c09_decisions_come_one_by_one_and_each_is_used_once() -> None:
+    """Calls of a batch are decided in any order; until the last decision nothing runs, and none can be decided twice."""
+    ledger = Ledger()
+    batch = [Call("transfer", {"amount": 1}, id="a"), Call("transfer", {"amount": 2}, id="b")]
+    with ScriptedModel([batch, "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        assert agent.resume("r").status is Status.SUSPENDED
+        waiting = agent.resume("r", decision={"b": Deny("too much")})
+        assert waiting.status is Status.SUSPENDED
+        assert waiting.pending is not None
+        assert [one.id for one in waiting.pending.calls] == ["a"]
+        with pytest.raises(RunError, match="b"):
+            agent.resume("r", decision={"b": Approve()})
+        assert len(ledger) == 0
+        assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+    assert [entry["amount"] for entry in ledger.entries] == [1]
 
 
 # ---------------------------------------------------------------- C11 siblings and repeats of a rejection
