@@ -21,7 +21,7 @@ from fsm_agent.errors import DefinitionError, RunBusy
 from fsm_agent.history import Block, block, flatten, text_of
 from fsm_agent.language import EN
 from fsm_agent.limits import Limits
-from fsm_agent.memory import Full, InMemoryConversations, Memory, Window
+from fsm_agent.memory import Full, InMemoryConversations, Memory, MessageWindow, Window
 from fsm_agent.testing import ScriptedModel, call, forever
 from tests.core.builders import TOOLS, asks, raw, result_of, says
 from tests.core.validity import wrong_history, wrong_prompt
@@ -85,9 +85,11 @@ def said_in(messages: Sequence[BaseMessage]) -> str:
 
 
 def views(history: Sequence[Block]) -> list[Memory]:
-    """Full, and a window of every size up to one more than there are rounds."""
+    """Full, and windows of every size up to one more than there are rounds or messages."""
     count = sum(one.kind in ("round", "answer") for one in history)
-    return [Full(), *(Window(rounds=size) for size in range(1, count + 2))]
+    messages = sum(len(one.messages) for one in history)
+    windows = [*(Window(rounds=size) for size in range(1, count + 2))]
+    return [Full(), *windows, *(MessageWindow(messages=size) for size in range(1, messages + 2, 2))]
 
 
 @pytest.mark.parametrize("name", DIALECTS)
@@ -132,6 +134,42 @@ def test_a_window_keeps_exactly_its_rounds(made: Any) -> None:
             after = history.index(kinds[-size])
             assert [one for one in history[after:] if one not in seen] == []
     assert Window(rounds=len(kinds) + 1).view(history) == Full().view(history)
+
+
+@given(made=turns, size=st.integers(1, 30))
+def test_a_message_window_holds_no_more_than_its_messages(made: Any, size: int) -> None:
+    """S06: at most so many, unless the tasks and the newest two rounds are more; and one block more would be too many."""
+    history = history_of(dialect_for("native"), made)
+    seen = MessageWindow(messages=size).view(history)
+    rounds = [one for one in seen if one.kind in ("round", "answer")]
+    assert not rounds or rounds == [one for one in history if one.kind in ("round", "answer")][-len(rounds) :]
+    assert len(rounds) >= min(2, sum(one.kind in ("round", "answer") for one in history))
+    newer = history.index(next(one for one in seen if all(later in seen for later in history[history.index(one) :])))
+    if len(flatten(seen)) > size:
+        # Nothing is in that two rounds and the tasks do not need.
+        assert len(rounds) <= 2
+        assert newer == 0 or len(rounds) < 2 or history[newer].kind in ("round", "answer", "task")
+    elif newer > 0:
+        larger = MessageWindow(messages=size + len(history[newer - 1].messages) + 1).view(history)
+        assert len(flatten(larger)) > size
+
+
+def test_a_message_window_fills_up_to_the_message() -> None:
+    """The count is exact: with room for one more message the next note is in, with room for none it is not."""
+    history = [
+        block("task", HumanMessage("task")),
+        block("note", HumanMessage("one")),
+        block("note", HumanMessage("two")),
+        block("round", AIMessage("a"), HumanMessage("b")),
+        block("round", AIMessage("c"), HumanMessage("d")),
+    ]
+    texts = {
+        size: [text_of(one.content) for one in flatten(MessageWindow(messages=size).view(history))]
+        for size in range(4, 9)
+    }
+    assert texts[4] == texts[5] == ["task", "a", "b", "c", "d"]
+    assert texts[6] == ["task", "two", "a", "b", "c", "d"]
+    assert texts[7] == texts[8] == ["task", "one", "two", "a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("name", DIALECTS)
