@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import DefinitionError
@@ -12,7 +13,7 @@ from fsm_agent.trail.store import TrailStore
 __all__ = ["Store", "stores_of"]
 
 Store = str | os.PathLike[str] | TrailStore | Conversations
-"""A path (an SQLite file for trails and conversations both), a store of trails, or a store of conversations."""
+"""A path (an SQLite file for trails, and beside it `<name>.threads.<suffix>` for conversations), or a store of either."""
 
 
 def stores_of(store: Store | None, conversations: Conversations | None) -> tuple[TrailStore | None, Conversations]:
@@ -27,8 +28,10 @@ def stores_of(store: Store | None, conversations: Conversations | None) -> tuple
         from fsm_agent.memory import SQLiteConversations  # noqa: PLC0415
         from fsm_agent.trail import SQLiteTrail  # noqa: PLC0415
 
-        trails = SQLiteTrail(given)
-        conversations = SQLiteConversations(given) if conversations is None else conversations
+        path = Path(given)
+        trails = SQLiteTrail(path)
+        if conversations is None:
+            conversations = SQLiteConversations(path.with_name(f"{path.stem}.threads{path.suffix}"))
     elif isinstance(given, TrailStore):
         trails = given
     elif given is not None:
