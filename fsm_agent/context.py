@@ -85,7 +85,11 @@ class Pending:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0."""
+    """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0.
+
+    In a fork, `seed` is the run that it came from, and calls with a signature in `guarded` were made there after transition
+    `guarded_from`: they need approval.
+    """
 
     setup: Setup = field(compare=False, repr=False)
     run_id: str
@@ -135,6 +139,9 @@ class Context:
     learned: frozenset[tuple[str, str]] = frozenset()
     done: tuple[Done, ...] = ()
     denied: frozenset[str] = frozenset()
+    guarded: frozenset[str] = frozenset()
+    guarded_from: int = 0
+    seed: str = ""
     stop_requested: bool = False
 
     cause: Cause | None = None
@@ -157,6 +164,11 @@ class Context:
         copy = object.__new__(type(self))
         object.__setattr__(copy, "__dict__", values)
         return copy
+
+    @property
+    def origin(self) -> str:
+        """What ids and jitter are derived from: the run, or the one that it was forked from, so that a fork folds as that one did."""
+        return self.seed or self.run_id
 
     @property
     def texts(self) -> Texts:

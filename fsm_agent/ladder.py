@@ -86,7 +86,7 @@ def backoff(ctx: Context) -> float:
     wished = ctx.failure.retry_after if ctx.failure is not None else None
     own = min(limits.backoff * 2**growth, limits.backoff_max)
     base = own if wished is None else max(wished, limits.backoff / 10)
-    draw = int.from_bytes(hashlib.blake2b(f"{ctx.run_id}:{ctx.seq}".encode(), digest_size=4).digest(), "big") / 2**32
+    draw = int.from_bytes(hashlib.blake2b(f"{ctx.origin}:{ctx.seq}".encode(), digest_size=4).digest(), "big") / 2**32
     if wished is not None and wished > 0:
         return base
     return min(base * (1 + limits.jitter * draw), limits.backoff_max)

@@ -100,7 +100,7 @@ def _check_pending(ctx: Context, pending: Pending) -> Call:
     if not pending.approved:
         return call
     doubt = any(one.doubt for one in ctx.calls if one.id == pending.answers)
-    return replace(call, approved=True, doubt=doubt)
+    return replace(call, approved=True, doubt=doubt, needs_approval=call.needs_approval or doubt)
 
 
 def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool = False) -> Call:
@@ -160,7 +160,7 @@ def _judged(ctx: Context, tool: Tool, call_id: str, arguments: dict[str, object]
         signature=mark,
         refusal=refusal,
         refusal_kind=kind,
-        needs_approval=tool.needs_approval(arguments),
+        needs_approval=(mark in ctx.guarded and ctx.seq >= ctx.guarded_from) or tool.needs_approval(arguments),
         repeated=repeated,
         repairs=repairs,
     )
@@ -189,7 +189,7 @@ def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
         call_id = one.id
         attempt = 0
         while not call_id or call_id in used or call_id in ctx.call_ids:
-            call_id = _mint(f"{ctx.run_id}:{ctx.model_calls}:{index}:{attempt}")
+            call_id = _mint(f"{ctx.origin}:{ctx.model_calls}:{index}:{attempt}")
             attempt += 1
         used.add(call_id)
         ids.append(call_id)

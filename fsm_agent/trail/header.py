@@ -81,6 +81,7 @@ def begun_context(header: Entry, setup: Setup) -> Context:
     """The context in which the run began, under `setup`."""
     schema_version(header)
     body = header.body
+    forked = body.get("forked") or {}
     earlier = blocks_of(body["earlier"])
     message: Any = messages_from_dict([body["message"]])[0]
     return Context(
@@ -93,6 +94,9 @@ def begun_context(header: Entry, setup: Setup) -> Context:
         system=body["system"],
         history=(*earlier, block("task", message, turn=body["turn"])),
         call_ids=call_ids(earlier),
+        seed=forked.get("seed", ""),
+        guarded=frozenset(forked.get("guarded", ())),
+        guarded_from=forked.get("seq", 0),
     )
 
 
@@ -210,6 +214,7 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         "lax": one.lax,
         "ignore_extra": True if one.ignore_extra is True else sorted(one.ignore_extra),
         "exclusive": one.exclusive,
+        "code": one.map_fallback is not None,
         "hidden": hidden,
     }
 

@@ -44,17 +44,21 @@ class Journal:
 
     def begin(self, ctx: Context, machine: Machine) -> TrailWriter:
         """The writer of a new run, with its header added."""
-        writer = TrailWriter(
+        writer = self.writer(ctx.run_id, thread_id=ctx.thread_id)
+        writer.add("header", header_data(ctx, machine, chain=self.chain.name, origin=self.origin))
+        return writer
+
+    def writer(self, run_id: str, *, thread_id: str | None) -> TrailWriter:
+        """The writer of a new run, with nothing in it."""
+        return TrailWriter(
             self.store,
-            ctx.run_id,
+            run_id,
             owner=new_owner(),
             clock=self.clock,
             chain=self.chain,
             cipher=self.cipher,
-            thread_id=ctx.thread_id,
+            thread_id=thread_id,
         )
-        writer.add("header", header_data(ctx, machine, chain=self.chain.name, origin=self.origin))
-        return writer
 
     def entries(self, run_id: str) -> tuple[Entry, ...]:
         """The entries of a run, checked and opened. Raises `UnknownRun`, `TrailDamaged`, `TrailError` without the key."""

@@ -1,0 +1,188 @@
+"""Is this trail what was written, and is what it says what the table gives? Every finding names its entry.
+
+What is checked: the seals (no entry changed, moved, left out or put in), the numbers, that each transition starts where the one before ended
+and is the one that the table gives for the recorded guards, that the recorded outcomes lead there by the states themselves, and the
+fingerprint. What a bare SHA-256 chain cannot show: a trail rewritten as a whole, and entries cut off at the end of a run that had not ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fsm_agent.alphabet import INITIAL, TERMINAL
+from fsm_agent.context import Setup
+from fsm_agent.errors import TrailDamaged, TrailError
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
+from fsm_agent.trail.entries import Entry, Stored
+from fsm_agent.trail.fold import fold
+from fsm_agent.trail.header import fingerprint, recorded_setup, schema_version
+from fsm_agent.trail.journal import Journal
+from fsm_agent.trail.reader import checked, opened
+
+__all__ = ["Audit", "Finding", "audit", "wrong_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, at entry `seq` (-1: the trail as a whole)."""
+
+    seq: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What an audit found. `ok` when nothing is wrong; `notes` are what could not be shown, in sentences for a person."""
+
+    run_id: str
+    chain: str
+    head: str
+    entries: int
+    transitions: int
+    ended: bool
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.findings
+
+
+def audit(
+    journal: Journal, run_id: str, setup: Setup | None = None, *, machine: Machine = DEFAULT_MACHINE, head: str = ""
+) -> Audit:
+    """Check a stored run. `setup` is that of the agent that wrote it; `head` a seal that was kept elsewhere.
+
+    Raises `UnknownRun`. Everything else that is wrong is a finding.
+    """
+    stored: Sequence[Stored] = ()
+    entries: tuple[Entry, ...] = ()
+    findings: list[Finding] = []
+    notes: list[str] = []
+    try:
+        stored = journal.store.read(run_id)
+        entries = checked(stored, run_id, journal.chain)
+        schema_version(entries[0])
+        entries = tuple(opened(entry, journal.store, journal.cipher) for entry in entries)
+        findings += wrong_rows(entries, machine)
+        if not findings:
+            findings += _fingerprint(entries[0], setup, machine)
+            _refold(entries, setup, machine, findings, notes)
+    except TrailDamaged as damage:
+        findings.append(Finding(damage.seq, str(damage)))
+    except TrailError as error:
+        findings.append(Finding(-1, str(error)))
+    newest = stored[-1].seal if stored else ""
+    if head and head not in {one.seal for one in stored}:
+        findings.append(
+            Finding(-1, "the seal that was kept elsewhere is not among those of the trail: it was cut off or rewritten")
+        )
+    ended = bool(entries) and any(
+        one.kind == "transition" and one.body.get("target") in TERMINAL for one in entries[-1:]
+    )
+    notes += _not_shown(journal.chain.name, ended=ended, head=head)
+    return Audit(
+        run_id=run_id,
+        chain=journal.chain.name,
+        head=newest,
+        entries=len(stored),
+        transitions=sum(one.kind == "transition" for one in entries),
+        ended=ended,
+        findings=tuple(findings),
+        notes=tuple(notes),
+    )
+
+
+def _not_shown(chain: str, *, ended: bool, head: str) -> list[str]:
+    notes = []
+    if chain == "sha256":
+        notes.append(
+            "The chain has no key: it shows accidents and partial edits, not that somebody rewrote the whole trail. "
+            "Set FSM_AGENT_TRAIL_HMAC_KEY or FSM_AGENT_TRAIL_ED25519_KEY before the runs that need more."
+        )
+    if not ended and not head:
+        notes.append(
+            "The run has not ended here: that its newest entries were cut off shows only against a seal kept elsewhere (--head)."
+        )
+    return notes
+
+
+def wrong_rows(entries: Sequence[Entry], machine: Machine = DEFAULT_MACHINE) -> list[Finding]:
+    """The transitions that the table does not give for the guards recorded with them, and those that do not follow on the one before."""
+    found = []
+    state, number = str(INITIAL), 0
+    for entry in entries:
+        if entry.kind != "transition":
+            continue
+        body = entry.body
+        number += 1
+        if body.get("seq") != number or body.get("source") != state:
+            said = (
+                f"transition {body.get('seq')} out of {body.get('source')} follows transition {number - 1} into {state}"
+            )
+            return [*found, Finding(entry.seq, said)]
+        wrong = _wrong_row(body, machine)
+        if wrong:
+            found.append(Finding(entry.seq, wrong))
+        state = str(body.get("target"))
+    return found
+
+
+def _wrong_row(body: Mapping[str, Any], machine: Machine) -> str:
+    """Why the table does not give this transition for the recorded guards; "" when it does."""
+    recorded = {name: result for name, result, _ in body["guards"]}
+    asked: list[str] = []
+    for row in machine.rows:
+        if (row.source, row.event) != (body["source"], body["event"]):
+            continue
+        held = True
+        for guard in row.guards:
+            if guard.name not in asked:
+                asked.append(guard.name)
+            if guard.name not in recorded:
+                return f"the guard {guard.name} of {row} was not asked"
+            if not recorded[guard.name]:
+                held = False
+                break
+        if held:
+            if row.target != body["target"]:
+                return f"with these guards the table gives {row}, the trail says {body['target']}"
+            return "" if asked == list(recorded) else "guards are recorded that the table does not ask here"
+    return f"the table has no row for {body['event']} in {body['source']} with these guards"
+
+
+def _fingerprint(header: Entry, setup: Setup | None, machine: Machine) -> list[Finding]:
+    recorded = header.body["fingerprint"]
+    now = fingerprint(recorded_setup(header, setup), machine)
+    return [
+        Finding(header.seq, f"the {part} of the run is another than the one here")
+        for part in ("table", "dialect", "limits", "memory", "tools")
+        if recorded[part] != now[part] and not (part == "tools" and setup is None)
+    ]
+
+
+def _refold(
+    entries: Sequence[Entry], setup: Setup | None, machine: Machine, findings: list[Finding], notes: list[str]
+) -> None:
+    try:
+        fold(entries, setup, machine=machine)
+    except TrailDamaged as damage:
+        if setup is None and _needs_code(entries[0]):
+            notes.append(
+                f"Entry {damage.seq} does not follow from those before without the agent's own code (approval by predicate, another "
+                "dialect): give the agent to check it."
+            )
+        else:
+            findings.append(Finding(damage.seq, str(damage)))
+    except TrailError as error:
+        notes.append(f"The states could not be driven again: {error}")
+
+
+_CODE: Final = "predicate"
+
+
+def _needs_code(header: Entry) -> bool:
+    return any(tool["requires_approval"] == _CODE or tool["code"] for tool in header.body["setup"]["tools"])

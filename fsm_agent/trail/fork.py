@@ -1,0 +1,51 @@
+"""Fork: a new run that begins with the recorded past of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsm_agent.alphabet import Status
+from fsm_agent.errors import RunError
+from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.journal import Journal
+from fsm_agent.trail.replay import entries_to
+
+__all__ = ["done_after", "fork"]
+
+
+def fork(journal: Journal, run_id: str, *, at: int, new_run_id: str) -> str:
+    """Write a new run whose trail is that of `run_id` up to transition `at`; it is suspended, and `Agent.resume` goes on with it.
+
+    What the old run did after that point may happen again, but never silently: in the new run, a call with the signature of one that was
+    executed there, or begun, needs a person's approval. Returns the new run's id. Raises `UnknownRun`, `TrailDamaged`, `RunError`.
+    """
+    entries = journal.entries(run_id)
+    kept = entries_to(entries, at)
+    if any(one.kind == "transition" and one.body["target"] in ("FINISH", "ABORT") for one in kept):
+        raise RunError(f"run {run_id!r} has ended at transition {at}: fork it before that")
+    guarded = done_after(entries, len(kept))
+    origin = kept[0].body.get("forked") or {}
+    body = {
+        **kept[0].body,
+        "forked": {
+            "run": run_id,
+            "seq": at,
+            "seed": origin.get("seed", run_id),
+            "guarded": sorted({*guarded, *origin.get("guarded", ())}),
+        },
+    }
+    writer = journal.writer(new_run_id, thread_id=None)
+    writer.add("header", {**body, "thread_id": None})
+    for entry in kept[1:]:
+        writer.add(entry.kind, entry.body)  # type: ignore[arg-type] # a kind that was read is one
+    writer.flush(lease=0.0, status=Status.SUSPENDED).result()
+    return new_run_id
+
+
+def done_after(entries: Sequence[Entry], index: int) -> tuple[str, ...]:
+    """The signatures of the calls that were executed, or begun, in `entries` from `index` on."""
+    found = set()
+    for entry in entries[index:]:
+        if entry.kind == "started" and entry.body["effect"] == "call_tools":
+            found |= {call["signature"] for call in entry.body["calls"]}
+    return tuple(sorted(found))
