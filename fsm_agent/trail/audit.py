@@ -1,8 +1,9 @@
 """Is this trail what was written, and is what it says what the table gives? Every finding names its entry.
 
-What is checked: the seals (no entry changed, moved, left out or put in), the numbers, that each transition starts where the one before ended
-and is the one that the table gives for the recorded guards, that the recorded outcomes lead there by the states themselves, and the
-fingerprint. What a bare SHA-256 chain cannot show: a trail rewritten as a whole, and entries cut off at the end of a run that had not ended.
+What is checked: the seals (no entry changed, moved, left out or put in), the numbers, that each transition starts where the one before
+ended and is the one that the table gives for the recorded guards, that the recorded outcomes lead there by the states themselves, and the
+fingerprint. What a bare SHA-256 chain cannot show: a trail rewritten as a whole, and entries cut off at the end of a run that had not
+ended.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class Replay:
 def replay(
     entries: Sequence[Entry], setup: Setup | None = None, *, to: int | None = None, machine: Machine = DEFAULT_MACHINE
 ) -> Replay:
-    """Drive a run again, up to and with transition `to` (None: all). What is recorded is compared on the way; see `fold` for what it raises.
+    """Drive a run again, up to and with transition `to` (None: all), comparing what is recorded on the way.
 
-    Raises `RunError` when there is no such transition.
+    Raises what `fold` does, and `RunError` when there is no such transition.
     """
     turns: list[Turned] = []
     folded = fold(entries if to is None else entries_to(entries, to), setup, machine=machine, told=turns.append)
