@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from textwrap import wrap
 from typing import Final
 
 from fsm_agent.diagrams.picture import Arrow, Box, Line, Mark, Picture, Place, Way
-from fsm_agent.diagrams.text import shown
+from fsm_agent.diagrams.text import has_wide, shown, wide_width
 
 __all__ = ["as_dot"]
 
@@ -18,7 +19,15 @@ _WIDTH: Final = 36
 _CAPTION: Final = 130
 """Characters of a line below the picture."""
 
-_INDENT: Final = "\u00a0" * 6
+_INDENT: Final = " " * 6
+
+_BOX_SIZE: Final = 12
+_ARROW_SIZE: Final = 10
+_BOX_MARGIN: Final = 20
+_INCH: Final = 72
+"""Points, as all sizes here."""
+
+_WORD: Final = re.compile(r"\w")
 
 _GRAPH: Final = {
     "rankdir": "TB",
@@ -31,8 +40,8 @@ _GRAPH: Final = {
     "labeljust": "l",
     "labelloc": "b",
 }
-_BOX: Final = {"shape": "box", "fontname": "Arial", "fontsize": "12", "margin": "0.14,0.06", "height": "0.4"}
-_ARROW: Final = {"fontname": "Arial", "fontsize": "10", "arrowsize": "0.7"}
+_BOX: Final = {"shape": "box", "fontname": "Arial", "fontsize": f"{_BOX_SIZE}", "margin": "0.14,0.06", "height": "0.4"}
+_ARROW: Final = {"fontname": "Arial", "fontsize": f"{_ARROW_SIZE}", "arrowsize": "0.7"}
 
 _BOXES: Final = {
     Place.STATE: ("#eef3fb", "#33475b"),
@@ -82,7 +91,10 @@ def _look(box: Box, *, straight: bool) -> Mapping[str, str]:
     fill, border = _BOXES[box.place]
     style = "filled,dashed" if box.place is Place.ANYWHERE else "rounded,filled"
     width = 2.0 if box.main else 1.0
-    look = {"label": _in_quotes("\n".join((box.name, *box.told)))}
+    said = shown("\n".join((box.name, *box.told)))
+    look = {"label": _in_quotes(said)}
+    if has_wide(said):
+        look["width"] = f"{(wide_width(said, _BOX_SIZE) + _BOX_MARGIN) / _INCH:.2f}"
     font = "#111111"
     if box.mark is Mark.UNTAKEN:
         fill, border, font = "#fafafa", *_MARKED[Mark.UNTAKEN]
@@ -121,16 +133,20 @@ def _line(arrow: Arrow) -> Mapping[str, str]:
 
 def _label(lines: Iterable[Line]) -> str:
     """The lines, left aligned, with a margin to the line of the arrow."""
-    said = "".join(f'{row}<BR ALIGN="LEFT"/>' for line in lines for row in _rows(line))
-    table = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"><TR><TD WIDTH="6"></TD><TD>'
-    return f'<{table}{said}</TD><TD WIDTH="3"></TD></TR></TABLE>>'
+    rows = [row for line in lines for row in _rows(line)]
+    said = "".join(f'{row}<BR ALIGN="LEFT"/>' for row in rows)
+    wide = wide_width("\n".join(row for row in rows if has_wide(row)), _ARROW_SIZE)
+    cell = f'<TD ALIGN="LEFT" WIDTH="{wide:.0f}">' if wide else "<TD>"
+    table = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"><TR><TD WIDTH="6"></TD>'
+    return f'<{table}{cell}{said}</TD><TD WIDTH="3"></TD></TR></TABLE>>'
 
 
 def _rows(line: Line) -> Iterator[str]:
     parts = line.pieces if len(line.text) > _WIDTH else (line.text,)
     for turn, piece in enumerate(parts):
         for turn_within, text in enumerate(shown(piece).split("\n")):
-            row = escape(text)
+            # Some versions of Graphviz take a row of brackets alone for markup.
+            row = escape(text) if _WORD.search(text) else "".join(f"&#{ord(char)};" for char in text)
             row = f"{_INDENT}{row}" if turn and not turn_within else row
             yield f"<B>{row}</B>" if line.told and row else row
 

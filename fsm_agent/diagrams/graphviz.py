@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 from typing import Final, Literal
 
+from fsm_agent.diagrams.text import has_wide
 from fsm_agent.errors import DefinitionError
 
 __all__ = ["Engine", "available", "rendered", "tidied"]
@@ -44,13 +45,18 @@ def _beside() -> str:
 def rendered(dot: str, kind: Literal["svg", "png"], *, engine: Engine | None = None) -> bytes:
     """`dot` as an SVG or PNG image.
 
-    Raises `fsm_agent.errors.DefinitionError` when no program is here that draws it, or it fails.
+    Raises `fsm_agent.errors.DefinitionError` when no program is here that draws it, or none that can.
     """
     program = available(engine)
     if program is None:
         raise DefinitionError(
             f"{kind} needs a program that draws: pip install 'fsm-agent[diagrams]', or install Graphviz; "
             "mermaid, dot, markdown and csv need neither"
+        )
+    if kind == "png" and has_wide(dot) and "graphviz-pure" in Path(program).name:
+        raise DefinitionError(
+            "graphviz-pure has no letters for Chinese, Japanese, Korean or emoji, so a png would show boxes: "
+            "take svg, or install Graphviz and a font that has them"
         )
     density = () if kind == "svg" else (f"-Gdpi={_DENSITY}",)
     try:

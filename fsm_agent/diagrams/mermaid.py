@@ -20,6 +20,9 @@ _MEANT: Final = re.compile(
     r"|^ | $|(?<= ) "  # what is trimmed
 )
 
+_OWN: Final = re.compile("\ufb02(?=\u00b0)|\u00b6(?=\u00df)")
+"""What Mermaid writes for `#` and `;` while it works, and turns back wherever it finds it: a joiner of no width keeps it apart."""
+
 _SHAPES: Final = {Place.END: ("([", "])"), Place.FAILURE: ("([", "])")}
 _BOXES: Final = {
     Place.STATE: "fill:#eef3fb,stroke:#33475b,color:#111",
@@ -76,8 +79,8 @@ def _shaft(arrow: Arrow) -> str:
 
 
 def _label(texts: Iterable[str]) -> str:
-    lines = [line for text in texts for line in shown(text).split("\n")]
-    return "<br/>".join(_MEANT.sub(lambda found: f"#{ord(found[0])};", line) for line in lines)
+    lines = [_OWN.sub("\\g<0>\u200c", line) for text in texts for line in shown(text).split("\n")]
+    return "<br/>".join(_MEANT.sub(lambda found: f"#{ord(found[0])};", line) for line in lines) or "#32;"
 
 
 def _box_styles(drawn: Picture) -> Iterator[str]:

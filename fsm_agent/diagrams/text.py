@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
-__all__ = ["shown"]
+__all__ = ["has_wide", "shown", "wide_width"]
 
 _UNSHOWABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _PICTURES: Final = 0x2400
@@ -18,6 +19,20 @@ def shown(text: str) -> str:
     A line break stays one.
     """
     return _UNSHOWABLE.sub(_visible, text)
+
+
+def has_wide(text: str) -> bool:
+    """Whether `text` has characters of a script whose letters take a square each: Chinese, Japanese, Korean, emoji."""
+    return not text.isascii() and any(map(_is_wide, text))
+
+
+def wide_width(text: str, size: float) -> float:
+    """How wide the widest line of `text` is in letters of that size, where no font says: a square, or somewhat more than half of one."""
+    return max(sum(1.0 if _is_wide(char) else 0.56 for char in line) for line in text.split("\n")) * size
+
+
+def _is_wide(char: str) -> bool:
+    return unicodedata.east_asian_width(char) in ("W", "F")
 
 
 def _visible(found: re.Match[str]) -> str:

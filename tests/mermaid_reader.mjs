@@ -1,0 +1,44 @@
+// Draws each Mermaid text of standard input (one JSON string a line) with the real library, and answers with what is seen in it:
+// one JSON line each. `node mermaid_reader.mjs FOLDER`, where FOLDER has mermaid and jsdom installed.
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(`${process.argv[2]}/package.json`);
+const { JSDOM } = require("jsdom");
+const { window } = new JSDOM("<!doctype html><body></body>", { pretendToBeVisual: true });
+for (const name of ["document", "Element", "HTMLElement", "SVGElement", "Node", "DOMParser", "navigator", "CSSStyleSheet"]) {
+  Object.defineProperty(globalThis, name, { value: window[name], configurable: true, writable: true });
+}
+globalThis.window = window;
+// jsdom lays nothing out; any size will do to read what is written.
+window.SVGElement.prototype.getBBox = () => ({ x: 0, y: 0, width: 100, height: 20 });
+window.SVGElement.prototype.getComputedTextLength = () => 100;
+const { default: mermaid } = await import(pathToFileURL(require.resolve("mermaid")).href);
+mermaid.initialize({ startOnLoad: false });
+
+const seen = (element) => {
+  for (const br of element.querySelectorAll("br")) br.replaceWith("\n");
+  return element.textContent;
+};
+
+const read = async (text, turn) => {
+  const { db } = await mermaid.mermaidAPI.getDiagramFromText(text);
+  const { svg } = await mermaid.render(`drawn${turn}`, text);
+  const drawn = window.document.createElement("div");
+  drawn.innerHTML = svg;
+  const boxes = {};
+  for (const box of drawn.querySelectorAll("g.node")) boxes[box.id.replace(/^.*flowchart-(.*)-\d+$/, "$1")] = seen(box);
+  const labels = {};
+  for (const label of drawn.querySelectorAll("g.edgeLabel [data-id]")) labels[label.dataset.id] = seen(label);
+  const arrows = db.getEdges().map((edge) => [edge.start, labels[edge.id] ?? "", edge.end]);
+  return { boxes, arrows, pictures: drawn.querySelectorAll("i, img, script, a").length };
+};
+
+let turn = 0;
+for await (const line of createInterface({ input: process.stdin })) {
+  turn += 1;
+  const answer = await read(JSON.parse(line), turn).catch((error) => ({ error: String(error) }));
+  window.document.body.replaceChildren();
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
