@@ -11,7 +11,8 @@ from typing import Literal, get_args, overload
 from fsm_agent.diagrams.dot import as_dot
 from fsm_agent.diagrams.graphviz import Engine, rendered, tidied
 from fsm_agent.diagrams.mermaid import as_mermaid
-from fsm_agent.diagrams.picture import Detail, pictured
+from fsm_agent.diagrams.parts import Detail
+from fsm_agent.diagrams.picture import pictured
 from fsm_agent.diagrams.tables import as_csv, as_markdown
 from fsm_agent.diagrams.value import Format, PngDiagram, TextDiagram, TextFormat
 from fsm_agent.diagrams.walk import Trail, Walk, compared, walked

@@ -8,7 +8,7 @@ from html import escape
 from textwrap import wrap
 from typing import Final
 
-from fsm_agent.diagrams.picture import Arrow, Box, Line, Mark, Picture, Place, Way
+from fsm_agent.diagrams.parts import Arrow, Box, Line, Mark, Picture, Place, Way
 from fsm_agent.diagrams.text import has_wide, shown, wide_width
 
 __all__ = ["as_dot"]

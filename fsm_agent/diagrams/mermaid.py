@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from fsm_agent.diagrams.picture import Arrow, Mark, Picture, Place, Way
+from fsm_agent.diagrams.parts import Arrow, Mark, Picture, Place, Way
 from fsm_agent.diagrams.text import shown
 
 __all__ = ["as_mermaid"]

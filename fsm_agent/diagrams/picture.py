@@ -1,126 +1,25 @@
-"""What is drawn, before it is drawn: boxes and arrows made from rows, limits and runs. Pure, and the same for every format."""
+"""What is drawn, before it is drawn: boxes and arrows made from rows, limits and runs. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from string import Formatter
-from typing import Final, Literal
+from typing import Final
 
 from fsm_agent.alphabet import INITIAL
+from fsm_agent.diagrams.parts import ANYWHERE, Arrow, Box, Detail, Line, Mark, Picture, Place, Way
 from fsm_agent.diagrams.walk import Walk
 from fsm_agent.guards import Guard
 from fsm_agent.limits import Limits
 from fsm_agent.table import Row
 
-__all__ = [
-    "ANYWHERE",
-    "Arrow",
-    "Box",
-    "Detail",
-    "Line",
-    "Mark",
-    "Picture",
-    "Place",
-    "Way",
-    "everywhere",
-    "meaning",
-    "numbered",
-    "pictured",
-]
-
-Detail = Literal["events", "guards", "sentences"]
-"""How much an arrow says of its rows: the event; the guards too, with their limits; or what the guards mean, in words."""
-
-ANYWHERE: Final = "anywhere"
-"""The id of the box that stands for every state that can be left. The ids of states start with `s_`."""
+__all__ = ["everywhere", "meaning", "numbered", "pictured"]
 
 _FEW: Final = 3
 """Rows that fewer states than these have alike are drawn one by one."""
 
-
-class Place(StrEnum):
-    """What a box stands for. A state that no row leaves is an end; `detour`: a state that rows with a reason lead to."""
-
-    STATE = "state"
-    DETOUR = "detour"
-    END = "end"
-    FAILURE = "failure"
-    ANYWHERE = "anywhere"
-
-
 _PLACES: Final = (Place.FAILURE, Place.DETOUR, Place.END, Place.STATE)
-
-
-class Way(StrEnum):
-    """What kind of way an arrow is. `main`: on the path that a run takes when nothing is in its way."""
-
-    MAIN = "main"
-    SIDE = "side"
-    DETOUR = "detour"
-    FAILURE = "failure"
-    ANYWHERE = "anywhere"
-
-
-class Mark(StrEnum):
-    """What the runs made of an arrow or a box; `none`: there is no run in the picture."""
-
-    NONE = "none"
-    UNTAKEN = "untaken"
-    TAKEN = "taken"
-    FIRST = "first"
-    SECOND = "second"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of an arrow: what a row says in pieces that may stand below each other, or `told`, what the runs did there."""
-
-    pieces: tuple[str, ...]
-    told: bool = False
-
-    @property
-    def text(self) -> str:
-        """The whole line."""
-        return "".join(self.pieces)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
-    """A state. `told` is what the runs did there, `ends` that one of them stopped or waits there."""
-
-    id: str
-    name: str
-    place: Place
-    main: bool = False
-    mark: Mark = Mark.NONE
-    told: tuple[str, ...] = ()
-    ends: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrow:
-    """The rows from one state to another, a line or more each. `straight`: part of the line that the picture hangs on."""
-
-    source: str
-    target: str
-    lines: tuple[Line, ...]
-    way: Way
-    mark: Mark = Mark.NONE
-    straight: bool = False
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """Boxes in the order of the table, arrows in the order of their first rows, and what is told of the runs, line by line."""
-
-    start: str
-    boxes: tuple[Box, ...]
-    arrows: tuple[Arrow, ...]
-    told: tuple[str, ...] = ()
 
 
 def pictured(
