@@ -114,10 +114,10 @@ class TrailWriter:
                     owner=self.owner,
                     lease=now + lease if lease else 0.0,
                     time=now,
-                    status=status,
+                    status=str(status),
                     entries=entries,
                     values=values,
                     thread_id=self._thread_id,
-                    reason=reason,
+                    reason=str(reason),
                 )
             )
