@@ -23,11 +23,14 @@ class Rung(StrEnum):
 
 
 def fallbacks(ctx: Context) -> tuple[tuple[Call, Result, Tool], ...]:
-    """The failed calls of the open round whose tool has a fallback, with the failure and the fallback."""
+    """The failed calls of the open round whose tool has a fallback, with the failure and the fallback.
+
+    A call that a crash left in doubt has none: it may have taken effect, and the fallback would take effect beside it.
+    """
     found = []
     for result in ctx.results:
         call = next((one for one in ctx.calls if one.id == result.call_id), None)
-        if call is None or result.ok or not result.executed:
+        if call is None or result.ok or not result.executed or result.error == "in_doubt":
             continue
         tool = None if rung_key(call, result) in ctx.fallbacks else ctx.setup.tools.fallback_of(result.tool)
         if tool is not None:

@@ -11,9 +11,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Setup
 from fsm_agent.dialects import DIALECTS
 from fsm_agent.effects import (
+    Answer,
     Answered,
     Approve,
     AskHuman,
@@ -24,6 +26,7 @@ from fsm_agent.effects import (
     Cancelled,
     Decision,
     Deny,
+    Doubted,
     Edit,
     Effect,
     Expired,
@@ -93,6 +96,7 @@ limits = st.builds(
     max_degradations=st.sampled_from([3, 2, 1, 0]),
     approval_timeout=st.none() | st.just(5.0),
     on_limit=st.sampled_from(["answer", "stop"]),
+    in_doubt=st.sampled_from(["review", "review", "tell"]),
 )
 ALL_RUNGS = ("fallback", "strategy", "answer")
 ladders = rarely(st.sets(st.sampled_from(ALL_RUNGS)), ALL_RUNGS, one_in=3)
@@ -189,6 +193,20 @@ def returns(draw: st.DrawFn, effect: CallTools, at: float) -> Returned:
 
 
 @st.composite
+def doubts(draw: st.DrawFn, effect: CallTools, at: float) -> Doubted:
+    """What is known of a batch after a crash: at least one call is in doubt, the others too, or known, or not begun."""
+    sure = draw(st.integers(0, len(effect.calls) - 1))
+    unknown, known = [], []
+    for index, call in enumerate(effect.calls):
+        fate = "doubt" if index == sure else draw(st.sampled_from(["doubt", "known", "known", "waiting"]))
+        if fate == "doubt":
+            unknown.append(call.id)
+        elif fate == "known":
+            known.append(draw(one_result(call)))
+    return Doubted(calls=tuple(unknown), results=tuple(known), at=at)
+
+
+@st.composite
 def one_result(draw: st.DrawFn, call: Call) -> Result:
     """What comes of one call."""
     kind = draw(st.sampled_from(["same", "new", "new", "failed", "failed", "retryable", "retryable", "gone"]))
@@ -202,6 +220,7 @@ decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(Approve),
     st.builds(Deny, st.just("no"), st.sampled_from([False, False, False, True])),
     st.builds(Edit, st.one_of(*fitting.values(), st.just({"to": 3}))),
+    st.builds(Answer, st.sampled_from(["it was done", ""])),
 )
 
 
@@ -224,6 +243,11 @@ class Play:
     asked: list[tuple[Effect, Outcome]] = field(default_factory=list)
     contexts: list[Context] = field(default_factory=list)
 
+    @property
+    def crashes(self) -> int:
+        """How often the program has died in the middle of a batch."""
+        return sum(record.event is Event.DOUBTED for record in self.run.transitions)
+
     def passes(self, seconds: float) -> None:
         """Time passes."""
         self.clock.advance(seconds)
@@ -237,11 +261,15 @@ def new_play(setup: Setup, **fields: Any) -> Play:
 
 
 FATES = st.sampled_from([*["goes on"] * 40, "cancelled", "broke"])
+CRASHES = st.sampled_from([*[False] * 7, True])
+MOST_CRASHES = 3
 PAUSES = st.sampled_from([0.0, 0.0, 0.0, 0.5, 5.0])
 
 
 def outcome_of(draw: Callable[[st.SearchStrategy[Any]], Any], effect: Effect, play: Play) -> Outcome:
-    """Draw what comes of `effect`; now and then the run is cancelled, or the engine breaks."""
+    """Draw what comes of `effect`; now and then the run is cancelled, the engine breaks, or the program dies."""
+    if isinstance(effect, CallTools) and play.crashes < MOST_CRASHES and draw(CRASHES):
+        return draw(doubts(effect, play.run.job.now()))  # type: ignore[no-any-return] # `draw` is untyped
     paused = draw(PAUSES)
     play.passes(paused)
     at = play.run.job.now()
@@ -262,19 +290,20 @@ def outcome_of(draw: Callable[[st.SearchStrategy[Any]], Any], effect: Effect, pl
             return draw(answers(effect, at, paused))  # type: ignore[no-any-return] # the same
 
 
-def most_transitions(setup: Setup) -> int:
+def most_transitions(setup: Setup, crashes: int = 0) -> int:
     """More transitions than any run under `setup` can have; what a run is told to do does not come into it.
 
     A visit to PLAN is a new step, a retry of one, the forced answer, or a call that was withheld before the end. Each
     leads to one reading of a reply, at most one question to a person, one batch with its retries. Each degradation adds
     one more batch. A summary needs a round of its own, and so does one that failed; an overflow is met three times at most.
+    A crash in the middle of a batch leads to one question more, one check of what was edited, and the rest of the batch.
     """
     limits = setup.limits
     retries = max([limits.max_retries, *(one.retry or 0 for one in ALL_TOOLS)])
     batch = 7 + 4 * retries
     plans = (limits.max_steps + 1) * (1 + limits.max_retries) + 2
     beside = 2 * (limits.max_steps + 1) + 3
-    return beside + plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
+    return 4 * crashes + beside + plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
 
 
 def drive_with(draw: Callable[[st.SearchStrategy[Any]], Any], play: Play) -> Play:

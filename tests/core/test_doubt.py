@@ -317,6 +317,13 @@ def test_an_unknown_outcome_is_never_retried() -> None:
     assert read(moments[-1].fired.ctx)["a"] == ("error", UNKNOWN)
 
 
+def test_an_unknown_outcome_has_no_fallback() -> None:
+    """What may have taken effect once is not done a second time by another tool; the model is asked to choose another way."""
+    moments = play(SHAKY, crashes("?"), limits={"degrade_after": 1, **TELL})
+    assert Event.STRATEGY_CHANGED in events(moments)
+    assert len(ran(moments)) == 1
+
+
 def test_an_unknown_outcome_is_a_failure_of_the_tool() -> None:
     """Alone it counts, beside a success it does not."""
     alone, beside = after(LOOK, crashes("?"), limits=TELL), after(THREE, crashes("?+?"), limits=TELL)
@@ -491,6 +498,13 @@ def test_a_call_in_doubt_that_is_called_again_is_counted_once() -> None:
 def test_a_call_that_was_approved_after_a_crash_is_not_retried_under_the_same_yes() -> None:
     """The next execution would need the next yes."""
     moments = play(LOOK, crashes("?"), decides(Approve()), fails("boom", retryable=True))
+    assert State.RETRY not in path(moments)
+
+
+def test_edited_arguments_are_not_retried_under_the_same_decision() -> None:
+    """What stands in place of a call in doubt runs once, like the call itself would."""
+    moments = play(LOOK, crashes("?"), edits(q="w"), fails("boom", retryable=True))
+    assert len(ran(moments)) == 2
     assert State.RETRY not in path(moments)
 
 

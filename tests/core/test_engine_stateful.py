@@ -20,6 +20,7 @@ from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReas
 from fsm_agent.context import Setup
 from fsm_agent.dialects.base import merge_neighbours
 from fsm_agent.effects import (
+    Answer,
     Answered,
     Approve,
     AskHuman,
@@ -29,6 +30,7 @@ from fsm_agent.effects import (
     CallTools,
     Cancelled,
     Deny,
+    Doubted,
     Edit,
     Effect,
     Outcome,
@@ -45,8 +47,10 @@ from fsm_agent.runs import drive
 from fsm_agent.states import Step
 from fsm_agent.table import TABLE
 from tests.core.adversary import (
+    MOST_CRASHES,
     answers,
     decisions,
+    doubts,
     drive_with,
     most_transitions,
     new_play,
@@ -94,6 +98,9 @@ class Engine(RuleBasedStateMachine):
         self.granted: Counter[tuple[str, str]] = Counter()
         self.edited: set[str] = set()
         self.refused: set[str] = set()
+        self.in_doubt: set[str] = set()
+        self.doubted: set[str] = set()
+        self.settled: set[str] = set()
         self._turn(next(self.core, None))
 
     # ------------------------------------------------------------ what everybody does
@@ -127,6 +134,13 @@ class Engine(RuleBasedStateMachine):
         """Each call gives something old or new, fails, or is gone."""
         assert isinstance(self.pending, CallTools)
         self._answer(data.draw(returns(self.pending, self._now(pause))))
+
+    @precondition(lambda self: self._waits_for(CallTools) and self.play.crashes < MOST_CRASHES)
+    @rule(data=st.data())
+    def the_program_dies(self, data: st.DataObject) -> None:
+        """A crash in the middle of a batch: some results are known, some calls may or may not have run."""
+        assert isinstance(self.pending, CallTools)
+        self._answer(data.draw(doubts(self.pending, self._now())))
 
     @precondition(lambda self: self._waits_for(Wait))
     @rule()
@@ -230,16 +244,32 @@ class Engine(RuleBasedStateMachine):
                 decision = outcome.decisions.get(call.id)
                 if isinstance(decision, Approve):
                     self.granted[call.id, call.signature] += 1
+                elif isinstance(decision, Answer):
+                    self.settled.add(call.id)
                 elif isinstance(decision, Edit) and not stop:
                     self.edited.add(call.id)
-                elif not isinstance(decision, Edit):
+                elif not isinstance(decision, Edit) and self._only_one(call):
                     self.refused.add(call.signature)
-        if isinstance(outcome, Returned) and isinstance(self.pending, CallTools):
-            for call, result in zip(self.pending.calls, outcome.results, strict=True):
-                if result.executed:
-                    done = self.digests.setdefault(call.signature, [])
-                    # The engine's own retry takes the place of the attempt before.
-                    done[len(done) - (self.pending.attempt > 1) :] = [result.digest]
+        if isinstance(outcome, Returned | Doubted) and isinstance(self.pending, CallTools):
+            calls = {call.id: call for call in self.pending.calls}
+            digests = [(calls[one.call_id], one.digest) for one in outcome.results if one.executed]
+            self.settled |= {result.call_id for result in outcome.results if result.ok}
+            if isinstance(outcome, Doubted):
+                if self.limits.in_doubt == "tell":
+                    # The model knows that the outcome is unknown; nothing is done about it in its place.
+                    self.settled |= set(outcome.calls)
+                    digests += [(calls[call_id], "") for call_id in outcome.calls]
+                else:
+                    self.doubted |= set(outcome.calls)
+                    self.in_doubt |= set(outcome.calls)
+            for call, digest in digests:
+                done = self.digests.setdefault(call.signature, [])
+                # The engine's own retry takes the place of the attempt before.
+                done[len(done) - (self.pending.attempt > 1) :] = [digest]
+
+    def _only_one(self, call: Call) -> bool:
+        """Whether no other call of the round is the same: a decision is for one call."""
+        return [one.signature for one in self.run.ctx.calls].count(call.signature) == 1
 
     # ------------------------------------------------------------ what must hold
 
@@ -264,7 +294,11 @@ class Engine(RuleBasedStateMachine):
             budget = self.limits.token_budget
             assert budget is None or self.run.ctx.usage.total + effect.estimate <= budget
             assert not (effect.tools and effect.purpose != "plan")
+        if isinstance(effect, AskHuman):
+            assert effect.calls
+            assert not {call.id for call in effect.calls} & self.settled, "asked about what is settled"
         if isinstance(effect, CallTools):
+            assert effect.calls
             assert effect.time_left is None or effect.time_left > 0
             seen: Counter[str] = Counter()
             for call in effect.calls:
@@ -272,21 +306,25 @@ class Engine(RuleBasedStateMachine):
 
     def _check_call(self, call: Call, attempt: int, seen: Counter[str]) -> None:
         assert not call.refusal
+        assert call.id not in self.settled, "what succeeded, or was answered, is executed again"
         assert call.signature not in self.refused, "a call that a person refused is executed"
         tool = self.setup.tools.resolve(call.tool)
         assert tool is not None
-        if tool.needs_approval(call.arguments):
-            assert attempt == 1, "a yes is for one execution"
-            by_edit = call.id in self.edited
+        by_edit = call.id in self.edited
+        if tool.needs_approval(call.arguments) or call.id in self.in_doubt:
+            assert attempt == 1 or call.id in self.in_doubt, "a yes is for one execution"
             assert by_edit or self.granted[call.id, call.signature] > 0, "executed without a yes"
             self.granted[call.id, call.signature] -= not by_edit
             self.edited.discard(call.id)
+            self.in_doubt.discard(call.id)
         if not tool.repeatable and attempt == 1:
             seen[call.signature] += 1
-            assert seen[call.signature] == 1 or tool.needs_approval(call.arguments), "executed twice in one batch"
+            assert seen[call.signature] == 1 or call.needs_approval, "executed twice in one batch"
             newest = self.digests.get(call.signature, [])[-self.limits.repeat_threshold :]
             used_up = len(newest) == self.limits.repeat_threshold and len(set(newest)) == 1
-            assert not used_up, "the same call with the same result is executed beyond its threshold"
+            assert not used_up or (by_edit and call.id in self.doubted), (
+                "the same call with the same result is executed beyond its threshold"
+            )
 
     @invariant()
     def no_count_passes_its_limit(self) -> None:
@@ -297,7 +335,7 @@ class Engine(RuleBasedStateMachine):
         assert ctx.tool_calls <= limits.max_tool_calls
         assert ctx.degradations <= limits.max_degradations
         assert events[Event.ANSWER_FORCED] <= 1
-        assert len(self.run.transitions) <= most_transitions(self.setup)
+        assert len(self.run.transitions) <= most_transitions(self.setup, self.play.crashes)
         asked = [effect for effect in self.effects if isinstance(effect, CallModel)]
         assert events[Event.OVERFLOWED] <= 3
         again = events[Event.OVERFLOWED]
@@ -317,11 +355,11 @@ class Engine(RuleBasedStateMachine):
 
     @invariant()
     def an_ending_is_typed(self) -> None:
-        """A run has ended exactly when its state is terminal, and then says how and why."""
+        """A run has ended exactly when its state is terminal, and then says how and why; one that waits says what for."""
         result = self.run.result()
         ended = self.run.state in TERMINAL
         assert ended == (self.pending is None)
-        assert ended == (result.reason is not None)
+        assert ended == (result.reason not in (None, StopReason.IN_DOUBT))
         assert result.detail
         if ended:
             assert (result.answer is not None) == (result.status in (Status.COMPLETED, Status.PARTIAL))
@@ -335,7 +373,7 @@ class Engine(RuleBasedStateMachine):
         number = 0
         while self.pending is not None:
             number += 1
-            assert number <= most_transitions(self.setup), "the run does not end"
+            assert number <= most_transitions(self.setup, self.play.crashes), "the run does not end"
             self._answer(self._going_on(self.pending, number))
         self.an_ending_is_typed()
         self.the_history_could_be_sent()
@@ -367,5 +405,5 @@ def test_every_run_ends_within_a_bound_that_its_limits_give(data: st.DataObject,
     """For any limits and any behaviour of model, tools and people, a run ends; how soon can be computed beforehand."""
     play = drive_with(data.draw, new_play(setup))
     assert play.run.state in TERMINAL
-    assert len(play.run.transitions) <= most_transitions(setup)
+    assert len(play.run.transitions) <= most_transitions(setup, play.crashes)
     assert play.run.machine is DEFAULT_MACHINE
