@@ -33,6 +33,7 @@ from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.pilot import Driven, flown, relayed
+from fsm_agent.prompt import opening_texts
 from fsm_agent.recollect import aremembering, remembering
 from fsm_agent.records import RunResult
 from fsm_agent.recovery import Resumption
@@ -287,6 +288,7 @@ class Agent(Drawable, Runnable[AgentInput, RunResult]):
             history=(*earlier, block("task", task.message, turn=turn)),
             call_ids=call_ids(earlier),
         )
+        ctx = ctx.change(prompt_factor=self._counter.factor(lambda: opening_texts(ctx)))
         job = Job(
             run_id=run_id,
             clock=self._clock,

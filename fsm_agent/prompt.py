@@ -16,7 +16,16 @@ from fsm_agent.memory.fit import fit
 from fsm_agent.memory.summary import summary_prompt
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["estimate_prompt", "leaving", "prompt_of", "shown", "smaller_room", "summary_call", "usable_tokens"]
+__all__ = [
+    "estimate_prompt",
+    "leaving",
+    "opening_texts",
+    "prompt_of",
+    "shown",
+    "smaller_room",
+    "summary_call",
+    "usable_tokens",
+]
 
 _REQUEST_TOKENS: Final = 8
 _MAX_OVERFLOWS: Final = 3
@@ -55,6 +64,12 @@ def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None
     if not ctx.setup.dialect.native_tools:
         tokens += estimate_tokens(ctx.setup.dialect.remind(prompt_of(ctx, purpose)))
     return int(tokens * ctx.prompt_factor) + _REQUEST_TOKENS
+
+
+def opening_texts(ctx: Context) -> tuple[str, ...]:
+    """What the first prompt of a run is made of: system text, tools, and the task."""
+    tools = [tool.full_description + json.dumps(tool.parameters()) for tool in _offered(ctx)]
+    return (ctx.system_text, *tools, ctx.task)
 
 
 def usable_tokens(ctx: Context) -> int | None:

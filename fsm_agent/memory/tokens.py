@@ -50,13 +50,14 @@ class TokenCounter:
         """Tokens of `messages` as a prompt, with the overhead of each as in `estimate_tokens`."""
         return estimate_tokens(messages, self.count)
 
-    def factor(self, texts: Sequence[str]) -> float:
+    def factor(self, texts: Callable[[], Sequence[str]]) -> float:
         """What the estimate of these texts must be multiplied by to be this count, between 0.5 and 4; 1.0 when nothing is known."""
-        estimated = sum(estimate_text(text) for text in texts)
-        if self is ESTIMATE or not estimated:
+        if self is ESTIMATE:
             return 1.0
+        sample = texts()
+        estimated = sum(estimate_text(text) for text in sample)
         low, high = _FACTOR_RANGE
-        return min(max(sum(self.count(text) for text in texts) / estimated, low), high)
+        return min(max(sum(self.count(text) for text in sample) / estimated, low), high) if estimated else 1.0
 
     def completed(self, reply: Replied, messages: Iterable[AnyMessage], schemas: Iterable[str]) -> Replied:
         """`reply` with this count for the tokens that the server did not report. They stay marked as estimated."""
@@ -111,11 +112,12 @@ def _cached(name: str, counts: Callable[[str], int]) -> TokenCounter:
 def _counts_itself(model: object) -> bool:
     """True for a model class of the user's own that has its own counter.
 
-    Those of LangChain's packages are not asked: they ask their provider, or download a tokenizer.
+    Those of LangChain's packages are not asked: they ask their provider, or download a tokenizer. Nor is our scripted model, which
+    counts nothing that the estimate does not.
     """
     for kind in type(model).__mro__:
         if {"get_num_tokens", "get_token_ids"} & kind.__dict__.keys():
-            return not kind.__module__.partition(".")[0].startswith("langchain")
+            return not kind.__module__.partition(".")[0].startswith(("langchain", "fsm_agent"))
     return False
 
 

@@ -50,6 +50,7 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
         "language": ctx.language,
         "system": ctx.system,
         "turn": ctx.turn,
+        "prompt_factor": ctx.prompt_factor,
         "earlier": blocks_data(earlier),
         "setup": {
             "limits": setup.limits.model_dump(mode="json"),
@@ -91,6 +92,7 @@ def begun_context(header: Entry, setup: Setup) -> Context:
         language=body["language"],
         thread_id=body["thread_id"],
         turn=body["turn"],
+        prompt_factor=body.get("prompt_factor", 1.0),
         system=body["system"],
         history=(*earlier, block("task", message, turn=body["turn"])),
         call_ids=call_ids(earlier),
