@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableBinding
 
 from fsm_agent.effects import Replied, Usage
 from fsm_agent.history import estimate_text, estimate_tokens
@@ -99,7 +100,7 @@ def fitted(memory: Any, model: Any) -> Any:
 
 def _unbound(model: Any) -> Any:
     """The chat model beneath `bind`."""
-    while not hasattr(model, "_generate") and hasattr(model, "bound"):
+    while isinstance(model, RunnableBinding):
         model = model.bound
     return model
 
