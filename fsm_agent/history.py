@@ -107,15 +107,16 @@ class Mould(Generic[M]):
 
     def cast(self, **words: Any) -> M:
         """The message with `words` in place of the fields of these names."""
-        fields = self._fields | {name: kind() for name, kind in self._own} | words
+        fields = self._fields | words
+        for name, kind in self._own:
+            if name not in words:
+                fields[name] = kind()
         message = object.__new__(self._kind)
-        for name, value in (
-            ("__dict__", fields),
-            ("__pydantic_fields_set__", set(self._set)),
-            ("__pydantic_extra__", None if self._extra is None else {}),
-            ("__pydantic_private__", None),
-        ):
-            object.__setattr__(message, name, value)
+        fill = object.__setattr__
+        fill(message, "__dict__", fields)
+        fill(message, "__pydantic_fields_set__", set(self._set))
+        fill(message, "__pydantic_extra__", None if self._extra is None else {})
+        fill(message, "__pydantic_private__", None)
         return message
 
 

@@ -147,8 +147,9 @@ def _choose(rows: Sequence[Row], ctx: Context) -> tuple[Row | None, dict[str, Ev
             known = asked.get(guard.name)
             if known is None:
                 result, values = guard.test(ctx)
-                known = asked[guard.name] = Evaluated(guard.name, result, values)
-            if not known.result:
+                # As `Evaluated` itself does it, without its call of Python.
+                known = asked[guard.name] = tuple.__new__(Evaluated, (guard.name, result, values))
+            if not known[1]:
                 break
         else:
             return row, asked

@@ -21,7 +21,7 @@ from fsm_agent.history import estimate_text, text_of
 from fsm_agent.overflow import read_overflow
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import well_formed
-from fsm_agent.usage import merge_stream_usage, read_usage
+from fsm_agent.usage import merge_stream_usage, read_usage, says_output
 from fsm_agent.wire import RAW_CALLS
 
 __all__ = ["ChunkReader", "failed", "read_message", "retry_after", "words_of"]
@@ -34,6 +34,7 @@ _HOPELESS_CODES: Final = frozenset(
 )
 _strictly: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _ERROR_CHARS: Final = 500
+_LONG: Final = 1 << 62
 _ERROR_STATUS: Final = 400
 _SERVER_ERROR: Final = 500
 _CHAIN: Final = 5
@@ -42,13 +43,14 @@ _CHAIN: Final = 5
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
     """A whole reply. `estimate` is the prompt in tokens, `cap` the model's own limit on reply tokens where it is known."""
     metadata: Mapping[str, Any] = message.response_metadata or {}
-    calls = [_raw_call(*raw) for raw in message.additional_kwargs.get(RAW_CALLS, ())] or [
-        _raw_call(one.get("id"), one.get("name"), one.get("args"))
+    raw = message.additional_kwargs.get(RAW_CALLS)
+    asked = raw or [
+        (one.get("id"), one.get("name"), one.get("args"))
         for one in (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ()))
     ]
     return _replied(
         text=text_of(message.content),
-        calls=tuple(calls),
+        calls=tuple([_raw_call(*one) for one in asked]),
         usage=getattr(message, "usage_metadata", None),
         finish=_finish(metadata),
         refusal=_refusal(message),
@@ -65,12 +67,27 @@ def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
     """
     if isinstance(arguments, str):
         arguments = well_formed(arguments)
-    elif arguments is not None:
+    elif arguments is not None and not _is_plain(arguments):
         try:
             _strictly(arguments).encode()
         except (ValueError, TypeError, RecursionError):
             arguments = well_formed(json.dumps(arguments, default=str))
     return RawCall(well_formed(str(call_id or "")), well_formed(str(name or "")), arguments)
+
+
+def _is_plain(arguments: Any) -> bool:
+    """True for what nearly every call has: a few plain values, with which JSON has no difficulty."""
+    if type(arguments) is not dict:
+        return False
+    for name, item in arguments.items():
+        if not (type(name) is str and name.isascii()):
+            return False
+        kind = type(item)
+        if not (
+            item is None or kind is bool or (kind is str and item.isascii()) or (kind is int and abs(item) < _LONG)
+        ):
+            return False
+    return True
 
 
 @dataclass(slots=True)
@@ -161,9 +178,7 @@ def _replied(
     at: float,
 ) -> Replied:
     text, refusal = well_formed(text), well_formed(refusal)
-    written = estimate_text(text) + sum(
-        [estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls]
-    )
+    written = 0 if says_output(usage) else _written(text, calls)
     counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
     capped = cap is not None and counted.output >= cap
     return Replied(
@@ -176,6 +191,13 @@ def _replied(
         refusal=refusal,
         repairs=("cap_reached",) if capped and finish.lower() not in _CUT else (),
         at=at,
+    )
+
+
+def _written(text: str, calls: tuple[RawCall, ...]) -> int:
+    """The reply in tokens, estimated."""
+    return estimate_text(text) + sum(
+        [estimate_text(call.name) + estimate_text(str(call.arguments or "")) for call in calls]
     )
 
 

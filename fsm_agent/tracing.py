@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
@@ -28,6 +28,8 @@ from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.spec import Tool
 
 __all__ = ["ToolTrace", "Trace"]
+
+_UNTRACED: Final = nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,12 @@ class ToolTrace:
         run = await manager.on_tool_start(_described(tool), canonical(dict(call.arguments)), **_details(call))
         return cls(patch_config(job.config, callbacks=run.get_child()), arun=run)
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """The context in which the tool runs: what it invokes of LangChain becomes a child of the call."""
-        if self.run is None and self.arun is None:
-            yield
-            return
+        return _UNTRACED if self.run is None and self.arun is None else self._traced()
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
         token = var_child_runnable_config.set(self.config)
         try:
             yield

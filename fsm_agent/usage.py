@@ -8,7 +8,7 @@ from typing import Any
 
 from fsm_agent.effects import Usage
 
-__all__ = ["merge_stream_usage", "read_usage"]
+__all__ = ["merge_stream_usage", "read_usage", "says_output"]
 
 
 def read_usage(reported: object, *, prompt_estimate: int, reply_estimate: int) -> tuple[Usage, int | None]:
@@ -38,6 +38,12 @@ def read_usage(reported: object, *, prompt_estimate: int, reply_estimate: int) -
         estimated += 0 if given_total else given_output
     total = max(given_total or 0, given_input + given_output)
     return Usage(given_input, given_output, total, estimated), given_input
+
+
+def says_output(reported: object) -> bool:
+    """True when a report says how long the reply was, so that no estimate of it is needed."""
+    count = reported.get("output_tokens") if type(reported) is dict else None
+    return type(count) is int and count > 0
 
 
 def _count(value: object) -> int | None:

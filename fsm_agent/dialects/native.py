@@ -65,12 +65,8 @@ class Native:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
             _, text = split_thinking(reply.text)
-            calls = tuple(
-                one
-                for raw in reply.calls
-                for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated)
-            )
-            return Calls(calls, text)
+            asked = [requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated) for raw in reply.calls]
+            return Calls(asked[0] if len(asked) == 1 else tuple([one for several in asked for one in several]), text)
         return read_text(reply, tools, recover=self.recover_text_calls)
 
     def keep_round(
@@ -116,9 +112,8 @@ def _answer(call: Call, result: Result) -> ToolMessage:
 
 def requested(call_id: str, name: str, arguments: object, *, truncated: bool) -> tuple[Requested, ...]:
     """One call as read, or the several that a "parallel" wrapper holds."""
-    parsed = parse_arguments(
-        arguments if isinstance(arguments, str | Mapping) or arguments is None else str(arguments), truncated=truncated
-    )
+    readable = arguments is None or isinstance(arguments, (str, Mapping))
+    parsed = parse_arguments(arguments if readable else str(arguments), truncated=truncated)
     if isinstance(parsed, Malformed):
         return (Requested(call_id, name, parsed),)
     inner = expand_parallel(name, parsed.value)

@@ -35,6 +35,7 @@ _LENGTH: Final = 16
 _LONGEST_NAME: Final = 64
 _SHORTEST_TIME: Final = len("2024-01-01T00:00")
 _SAFE_INT: Final = 1 << 4096
+_SHORT_INT: Final = 1 << 62
 
 
 def canonical(args: Any) -> str:
@@ -90,20 +91,19 @@ def _normal(value: Any, volatile: frozenset[str], path: str, detect: bool) -> An
     if kind is float:
         return _number(value)
     if kind is dict:
-        return {_key(key): _field(_key(key), item, volatile, path, detect) for key, item in value.items()}
+        normal = {}
+        for key, item in value.items():
+            name = key if type(key) is str else str(plain(key))
+            if detect and (_is_volatile_name(name) or (volatile and f"{path}{name}" in volatile)):
+                normal[name] = "<volatile>"
+            elif type(item) is int and -_SHORT_INT < item < _SHORT_INT:  # what `_normal` makes of it, without the call
+                normal[name] = item
+            else:
+                normal[name] = _normal(item, volatile, f"{path}{name}." if volatile else "", detect)
+        return normal
     if kind is list or kind is tuple:
         return [_normal(item, volatile, path, detect) for item in value]
     return _normal(plain(value), volatile, path, detect)
-
-
-def _key(key: Any) -> str:
-    return key if type(key) is str else str(plain(key))
-
-
-def _field(name: str, value: Any, volatile: frozenset[str], path: str, detect: bool) -> Any:
-    if detect and (_is_volatile_name(name) or (volatile and f"{path}{name}" in volatile)):
-        return "<volatile>"
-    return _normal(value, volatile, f"{path}{name}." if volatile else "", detect)
 
 
 def _number(value: float) -> Any:
