@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import SystemMessage
 
-from fsm_agent import Approve, Deny, Edit, Event, Full, Status, Window, tool
+from fsm_agent import Answer, Approve, Deny, Edit, Event, Full, Status, Window, tool
 from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply
 from tests.faults.kit import WAYS, Ledger, assert_sendable, consistent, faults_of, make, run
@@ -32,6 +32,7 @@ REPLIES: list[Any] = [
     call("flaky", n=1),
     call("pay", amount=1),
     call("pay", amount=2),
+    [call("pay", amount=4), call("pay", amount=5), call("work", n=4)],
     call("missing"),
     [call("work", n=1), call("flaky", n=2), call("missing")],
     [Call("work", {"n": 1}, id="c"), Call("work", {"n": 2}, id="c"), Call("pay", {"amount": 3}, id=None)],
@@ -58,6 +59,8 @@ DECISIONS: list[Any] = [
     Deny("stop", stop=True),
     Edit({"amount": 9}),
     Edit({"amount": "x"}),
+    Answer("paid in cash"),
+    Answer(""),
 ]
 LIMITS = st.fixed_dictionaries(
     {
