@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from fsm_agent import Full, Status, Window
+from fsm_agent import Event, Full, KeyFacts, State, Status, StopReason, SummaryWindow, Token, Window
 from fsm_agent.errors import RunBusy
 from fsm_agent.history import estimate_text, estimate_tokens
-from fsm_agent.testing import ScriptedModel, call, fault, server
+from fsm_agent.language import EN
+from fsm_agent.overflow import read_overflow
+from fsm_agent.testing import ScriptedModel, call, fault, reply, server
 from tests.faults.kit import (
     WAYS,
     Ledger,
@@ -84,8 +88,6 @@ def test_s01_the_servers_own_count_corrects_the_estimate() -> None:
 
     def next_prompts(factor: int) -> list[int]:
         def counts(request: Any) -> Any:
-            from fsm_agent.testing import reply
-
             prompt = factor * 100
             return reply("", call("add", a=request.number, b=1), usage=(prompt, 1)) if request.number < 4 else "ok"
 
@@ -110,7 +112,315 @@ def test_s01_a_context_overflow_is_surfaced_with_the_servers_words() -> None:
     assert "8192" in result.detail
 
 
+class SmallContext:
+    """A server with room for so many characters in a request, that says so in the words of one of the servers there are."""
+
+    def __init__(self, limit: int, says: Callable[[int, int], Any], *, rounds: int = 8, size: int = 600) -> None:
+        self.limit, self.says, self.rounds, self.size = limit, says, rounds, size
+        self.refused: list[int] = []
+        self.taken: list[int] = []
+
+    def __call__(self, request: Any) -> Any:
+        """Refuse what is too long; else ask for the next long result, and at last answer."""
+        length = len(request.text)
+        if length > self.limit:
+            self.refused.append(length)
+            return self.says(self.limit // 4, length // 4)
+        self.taken.append(length)
+        number = len(self.taken)
+        return call("read", part=number) if number <= self.rounds else "done"
+
+    def tool(self) -> Any:
+        """A tool with results of this size."""
+
+        def read(part: int) -> str:
+            """Read a part."""
+            return f"part {part} " + "x" * self.size
+
+        return read
+
+
+def llama(limit: int, sent: int) -> Any:
+    """What llama.cpp says."""
+    error = {
+        "code": 400,
+        "message": "the request exceeds the available context size, try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": sent,
+        "n_ctx": limit,
+    }
+    return fault.raw(json.dumps({"error": error}).encode(), status=400)
+
+
+def vague(limit: int, sent: int) -> Any:
+    """A server that gives no numbers."""
+    return fault.http_error(400, "Prompt is too long", kind="invalid_request_error")
+
+
+SERVERS = {"openai": fault.context_length_exceeded, "llama": llama, "vague": vague}
+
+
+@pytest.mark.parametrize("dialect", ["native", "json_action"])
+@pytest.mark.parametrize("says", SERVERS.values(), ids=SERVERS)
+@pytest.mark.parametrize("way", WAYS)
+def test_s01_after_a_context_overflow_less_is_sent(way: str, says: Any, dialect: str) -> None:
+    """The run is asked again with a smaller view instead of dying, and from then on stays small; each overflow is a record."""
+    context = SmallContext(6_000, says, size=900)
+    if dialect == "json_action":
+        context = JsonContext(context)
+    with server(context) as s:
+        agent = make(client(s), [context.tool()], dialect=dialect, memory=Full(), limits={"max_steps": 20})
+        result = run(agent, "Read it all.", way)
+        assert s.count == result.model_calls == len(context.refused) + len(context.taken)
+    assert (result.status, result.answer, result.steps) == (Status.COMPLETED, "done", 9)
+    overflows = [record for record in result.transitions if record.event is Event.OVERFLOWED]
+    assert len(overflows) == len(context.refused) in (1, 2, 3)
+    assert all(record.target is State.PLAN and record.error for record in overflows)
+    assert max(context.taken) <= 6_000
+    assert "part 1 " in result.messages[2].text, "the history has all that happened"
+
+
+class JsonContext(SmallContext):
+    """The same, spoken to in JSON."""
+
+    def __init__(self, like: SmallContext) -> None:
+        super().__init__(like.limit, like.says, rounds=like.rounds, size=like.size)
+
+    def __call__(self, request: Any) -> Any:
+        """The call or the answer as an action."""
+        number, said = len(self.taken) + 1, super().__call__(request)
+        if isinstance(said, str):
+            return json.dumps({"action": "FINISH", "action_input": {"answer": said}})
+        if len(self.taken) < number:
+            return said
+        return json.dumps({"action": "read", "action_input": {"part": number}})
+
+
+def test_s01_a_result_that_alone_is_too_large_is_cut_and_the_model_told() -> None:
+    """One result larger than the whole context: its beginning is sent, with a mark where it was cut."""
+    context = SmallContext(2_000, fault.context_length_exceeded, rounds=1, size=7_000)
+    with server(context) as s:
+        result = run(make(client(s), [context.tool()]), "Read it.")
+        last = s.requests[-1]
+    assert (result.status, len(context.refused)) == (Status.COMPLETED, 1)
+    assert "part 1 xxx" in last.text
+    assert "[cut here: the rest does not fit]" in last.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_s01_a_server_that_always_overflows_is_not_asked_for_ever(way: str) -> None:
+    """At most three times less is tried in a run; then the run ends with the server's words."""
+    context = SmallContext(4_000, fault.context_length_exceeded, size=2_000)
+    always = SmallContext(0, lambda *_: fault.context_length_exceeded(limit=8192, requested=9000))
+    with server(lambda request: context(request) if len(context.taken) < 2 else always(request)) as s:
+        result = run(make(client(s), [context.tool()]), "Read it.", way)
+        assert s.count <= 2 + 3 + 1
+    assert (result.status, result.reason) == (Status.FAILED, StopReason.MODEL_FAILED)
+    assert "8192" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words", "expected"),
+    [
+        (
+            400,
+            "context_length_exceeded",
+            "maximum context length is 8192 tokens. ... resulted in 9000 tokens",
+            (8192, 9000),
+        ),
+        (400, None, "maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in", (4096, 5000)),
+        (400, None, "request (5000 tokens) exceeds the available context size (4096 tokens), try", (4096, 5000)),
+        (400, None, "{'type': 'exceed_context_size_error', 'n_prompt_tokens': 513, 'n_ctx': 512}", (512, 513)),
+        (500, None, "the request exceeds the available context size. try increasing the context size", (None, None)),
+        (400, None, "prompt is too long: 210000 tokens > 200000 maximum", (200000, 210000)),
+        (
+            400,
+            None,
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            (1048576, 1200000),
+        ),
+        (400, "context_length_exceeded", "no numbers", (None, None)),
+        (400, None, "maximum context length is 9000 tokens, resulted in 8000 tokens", (9000, None)),
+        (400, None, "Invalid value for 'messages'", None),
+        (429, None, "maximum context length is 8192 tokens", None),
+        (None, None, "context length exceeded", None),
+        (404, "model_not_found", "no such model", None),
+    ],
+)
+def test_s01_an_overflow_is_read_from_what_servers_say(
+    status: int | None, code: str | None, words: str, expected: tuple[int | None, int | None] | None
+) -> None:
+    """OpenAI, vLLM, llama.cpp old and new, Anthropic and Gemini; numbers that contradict each other are not believed."""
+    assert read_overflow(status, code, words) == expected
+
+
+# ---------------------------------------------------------------- S03 the real text is summarised
+
+
+class Summarised:
+    """A model that calls so many times and keeps notes when it is asked to; `notes` makes them from the request's text."""
+
+    def __init__(self, rounds: int, notes: Callable[[int, str], Any], final: str = "done") -> None:
+        self.rounds, self.notes, self.final = rounds, notes, final
+        self.summaries: list[Any] = []
+        self.plans: list[Any] = []
+
+    def __call__(self, request: Any) -> Any:
+        """Notes for a request that asks for them; else a call, and at last the answer."""
+        if request.messages[0].text == EN.summarise:
+            self.summaries.append(request)
+            return self.notes(len(self.summaries), request.text)
+        self.plans.append(request)
+        number = len(self.plans)
+        return call("add", a=number, b=1) if number <= self.rounds else self.final
+
+
+def compactions(result: Any) -> list[Any]:
+    """The records of summaries, kept or failed."""
+    return [one for one in result.transitions if one.event in (Event.COMPACTED, Event.SUMMARY_FAILED)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_s03_one_user_turn_and_thirty_pairs_are_summarised_with_their_text(way: str) -> None:
+    """The summariser is given every result that leaves, once, and the summary before; the prompt stays flat."""
+    model = Summarised(30, lambda number, _: f"Notes {number}.")
+    with ScriptedModel(model) as scripted:
+        agent = make(scripted, [add], memory=SummaryWindow(rounds=3, every=3), limits={"max_steps": 40})
+        result = run(agent, "Add it all up.", way)
+    assert (result.status, result.answer, result.steps) == (Status.COMPLETED, "done", 31)
+    told = [sorted(int(n) for n in re.findall(r"sum (\d+)", request.text)) for request in model.summaries]
+    assert [n for one in told for n in one] == list(range(2, 29)), "each result once, in order, until three are left"
+    for number, request in enumerate(model.summaries[1:], start=1):
+        assert f"Notes {number}." in request.text
+    assert all(request.tools == () for request in model.summaries)
+    assert_sendable([*model.summaries, *model.plans])
+    assert max(len(request.messages) for request in model.plans) <= 2 + 2 * 5
+    assert f"Notes {len(model.summaries)}." in model.plans[-1].text
+    records = compactions(result)
+    assert len(records) == len(model.summaries) == 9
+    assert all((one.source, one.target, one.event) == (State.PLAN, State.PLAN, Event.COMPACTED) for one in records)
+    assert result.model_calls == 31 + 9
+    assert len([one for one in result.messages if one.type == "tool"]) == 30, "the history is whole"
+    assert not any("Notes" in one.text for one in result.messages)
+
+
+FAILING: dict[str, Any] = {
+    "down": RuntimeError("secret-free outage"),
+    "empty": "",
+    "blank": "  ",
+    "thinking": "<think>hm</think>",
+    "cut": reply("Notes that are c", finish_reason="length"),
+    "long": "word " * 3_000,
+    "call": call("add", a=0, b=0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("said", FAILING.values(), ids=FAILING)
+def test_s03_a_summary_that_fails_loses_nothing(said: Any, way: str) -> None:
+    """The rounds stay in the prompt, the failure is a record with its reason, no tool runs, and the run goes on."""
+    model = Summarised(8, lambda number, _: said)
+    with ScriptedModel(model) as scripted:
+        agent = make(scripted, [add], memory=SummaryWindow(rounds=2, every=2))
+        result = run(agent, "Add it all up.", way)
+    assert (result.status, result.answer, result.steps, result.tool_calls) == (Status.COMPLETED, "done", 9, 8)
+    records = compactions(result)
+    assert [one.event for one in records] == [Event.SUMMARY_FAILED] * 3
+    assert all(one.error for one in records)
+    assert all(one.failures == 0 for one in result.transitions), "it is no failure of the run's"
+    assert [int(n) for n in re.findall(r"sum (\d+)", model.plans[-1].text)] == list(range(2, 10))
+    assert_sendable(model.plans)
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_s03_notes_are_not_streamed_as_if_they_were_the_answer(way: str) -> None:
+    """Pieces of a summary are for nobody: only what the model says to the user is handed out."""
+    model = Summarised(4, lambda number, _: "Notes of the engine's own.", final="The answer.")
+    with ScriptedModel(model) as scripted:
+        agent = make(scripted, [add], memory=SummaryWindow(rounds=1, every=1))
+        if way == "stream":
+            items = list(agent.stream("Add."))
+        else:
+            items = asyncio.run(collected(agent, "Add."))
+    assert "".join(item.text for item in items if isinstance(item, Token)) == "The answer."
+    assert model.summaries
+
+
+async def collected(agent: Any, task: str) -> list[Any]:
+    """Everything that `astream` yields."""
+    return [item async for item in agent.astream(task)]
+
+
+def test_s03_no_summary_is_made_that_the_budget_has_no_room_for() -> None:
+    """Close to the budget the rounds stay as they are; the summary never eats what the next step needs."""
+    model = Summarised(6, lambda number, _: "Notes.")
+    scripted = ScriptedModel(model, usage=(100, 10))
+    agent = make(scripted, [add], memory=SummaryWindow(rounds=1, every=1), limits={"token_budget": 900})
+    result = run(agent, "Add it all up. " * 20)
+    assert result.usage.total <= 900
+    assert 0 < len(model.summaries) < 5
+    assert_sendable(model.plans)
+
+
+def test_s03_a_long_conversation_is_summarised_before_it_is_sent() -> None:
+    """Forty turns that the caller brings are summarised piece by piece; first and current task are sent as they are."""
+    turns: list[Any] = []
+    for number in range(40):
+        turns += [HumanMessage(f"question {number}"), AIMessage(f"answer {number}: " + "word " * 200)]
+    model = Summarised(0, lambda number, _: f"Notes {number}.")
+    with ScriptedModel(model) as scripted:
+        memory = SummaryWindow(rounds=2, every=2, chunk_tokens=2_000)
+        result = run(make(scripted, memory=memory), [*turns, HumanMessage("and now?")])
+    assert result.answer == "done"
+    assert len(model.summaries) > 1
+    assert all(estimate_text(request.text) < 4_000 for request in model.summaries)
+    (prompt,) = model.plans
+    assert [number for number in range(40) if f"answer {number}:" in prompt.text] == [38, 39]
+    assert "question 0\n" in prompt.text
+    assert prompt.text.endswith("and now?")
+    assert_sendable([prompt])
+
+
+def test_s03_a_thread_keeps_its_summary() -> None:
+    """The next turn of a conversation begins with the summary of the one before, and summarises on from there."""
+    model = Summarised(5, lambda number, _: f"Notes {number}.")
+    config: RunnableConfig = {"configurable": {"thread_id": "t"}}
+    agent = make(ScriptedModel(model), [add], memory=SummaryWindow(rounds=1, every=1))
+    run(agent, GOAL, config=config)
+    before = len(model.summaries)
+    run(agent, "And then?", config=config)
+    assert f"Notes {len(model.summaries)}." in model.plans[-1].text
+    assert all("sum 2" not in request.text for request in model.summaries[before:])
+    assert "XYZZY-4711" in model.plans[-1].text
+    assert_sendable(model.plans)
+
+
 # ---------------------------------------------------------------- S04 what is never forgotten
+
+
+@pytest.mark.parametrize("dialect", ["native", "json_action"])
+def test_s04_after_summaries_system_text_and_goal_are_verbatim(dialect: str) -> None:
+    """Many compactions later the code word of the goal, which no summary repeats, is still in every prompt."""
+    model = Summarised(20, lambda number, _: f"Notes {number}.")
+
+    def acts(request: Any) -> Any:
+        said = model(request)
+        if dialect == "native" or request.messages[0].text == EN.summarise:
+            return said
+        if said == "done":
+            return '{"action": "FINISH", "action_input": {"answer": "done"}}'
+        return json.dumps({"action": "add", "action_input": {"a": len(model.plans), "b": 1}})
+
+    memory = KeyFacts(SummaryWindow(rounds=2, every=2))
+    agent = make(ScriptedModel(acts), [add], system=SYSTEM, memory=memory, dialect=dialect, limits={"max_steps": 40})
+    result = run(agent, GOAL)
+    assert (result.status, result.answer) == (Status.COMPLETED, "done")
+    assert len(model.summaries) >= 8
+    assert_sendable([*model.summaries, *model.plans])
+    for request in model.plans:
+        assert request.messages[0].text.startswith(SYSTEM)
+        assert GOAL in request.messages[1].text
+    assert [n for n in range(2, 22) if f"sum {n}" in model.plans[-1].text] == list(range(2, 22)), "key facts stay"
 
 
 GOAL = "Find out what XYZZY-4711 costs, and add the sums."
