@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
-from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.messages import BaseMessage
 
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.errors import ConversationError, FsmAgentError
@@ -15,7 +16,21 @@ from fsm_agent.memory.claims import LocalClaims
 from fsm_agent.memory.rebuilt import marked, rebuilt
 from fsm_agent.memory.stored import shared
 
-__all__ = ["HistoryConversations"]
+__all__ = ["ChatHistory", "HistoryConversations"]
+
+
+class ChatHistory(Protocol):
+    """What is used of LangChain's `BaseChatMessageHistory`, which fits it: so does any class with these three."""
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """All messages, oldest first."""
+
+    def add_messages(self, messages: Sequence[BaseMessage], /) -> None:
+        """Add messages behind the last one."""
+
+    def clear(self) -> None:
+        """Remove all messages."""
 
 
 class HistoryConversations:
@@ -28,7 +43,7 @@ class HistoryConversations:
 
     def __init__(
         self,
-        factory: Callable[[str], BaseChatMessageHistory],
+        factory: Callable[[str], ChatHistory],
         *,
         dialect: str | Dialect = "native",
         language: Language = "en",
@@ -72,7 +87,7 @@ class HistoryConversations:
         with self._claims.alone(thread_id), _named_errors(thread_id):
             self._factory(thread_id).clear()
 
-    def _write(self, kept: BaseChatMessageHistory, before: tuple[Block, ...], history: tuple[Block, ...]) -> None:
+    def _write(self, kept: ChatHistory, before: tuple[Block, ...], history: tuple[Block, ...]) -> None:
         same = shared(before, history)
         if same < len(before):  # it is not a continuation
             kept.clear()

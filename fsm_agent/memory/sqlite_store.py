@@ -202,7 +202,7 @@ def _check(thread_id: str, positions: list[int], count: int) -> None:
     missing = next((index for index, position in enumerate(positions) if index != position), len(positions))
     if len(positions) != count or missing != count:
         raise ConversationDamaged(
-            f"{count} blocks were written, and {len(positions)} rows are there", thread_id=thread_id, position=missing
+            f"{count} blocks were written, and {len(positions)} rows are there", thread_id=thread_id, position=min(missing, count)
         )
 
 
