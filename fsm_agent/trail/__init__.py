@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsm_agent.trail.chain import Chain, Ed25519Chain, HmacChain, Sha256Chain, chain_from_env
 from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, Stored
+from fsm_agent.trail.jsonl_store import JsonLinesTrail, Repaired
 from fsm_agent.trail.memory_store import MemoryTrail
 from fsm_agent.trail.sqlite_store import SQLiteTrail
 from fsm_agent.trail.store import Batch, RunInfo, TrailStore
@@ -15,7 +16,9 @@ __all__ = [
     "Ed25519Chain",
     "Entry",
     "HmacChain",
+    "JsonLinesTrail",
     "MemoryTrail",
+    "Repaired",
     "RunInfo",
     "SQLiteTrail",
     "Sha256Chain",

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["place_new", "sync", "sync_folder"]
+__all__ = ["place_bytes", "place_new", "sync", "sync_folder"]
 
 if sys.platform == "darwin":
     import fcntl
@@ -60,3 +60,12 @@ def place_new(path: Path, fill: Callable[[Path], None]) -> bool:
         return True
     finally:
         draft.unlink(missing_ok=True)
+
+
+def place_bytes(path: Path, data: bytes) -> bool:
+    """As `place_new`, with these bytes."""
+
+    def fill(draft: Path) -> None:
+        draft.write_bytes(data)
+
+    return place_new(path, fill)

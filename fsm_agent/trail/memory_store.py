@@ -6,17 +6,17 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 
-from fsm_agent.errors import RunHeld, TrailDamaged, UnknownRun
+from fsm_agent.errors import RunError, TrailDamaged
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.store import Batch, RunInfo, alive
+from fsm_agent.trail.fences import advanced, claimed, unknown
+from fsm_agent.trail.store import Batch, RunInfo
 
 __all__ = ["MemoryTrail"]
 
 
 class MemoryTrail:
-    """A `TrailStore` in memory. Safe from any thread."""
+    """A `TrailStore` in memory: gone with the process. Safe from any thread."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[Stored]] = {}
@@ -25,51 +25,28 @@ class MemoryTrail:
         self._lock = threading.Lock()
 
     def append(self, batch: Batch) -> Future[None]:
-        """Append at once."""
+        """Append at once; the future is done when this returns."""
         done: Future[None] = Future()
         try:
             with self._lock:
-                self._append(batch)
-        except Exception as error:  # noqa: BLE001 - the future passes it on
+                info = advanced(self._infos.get(batch.run_id), batch)
+                self._values.update(batch.values)
+                self._entries.setdefault(batch.run_id, []).extend(batch.entries)
+                self._infos[batch.run_id] = info
+        except RunError as error:
             done.set_exception(error)
         else:
             done.set_result(None)
         return done
 
-    def _append(self, batch: Batch) -> None:
-        info = self._infos.get(batch.run_id)
-        first = batch.entries[0].seq if batch.entries else None
-        if info is None:
-            if first != 0:
-                raise UnknownRun(f"no run {batch.run_id!r} is stored here")
-            info = RunInfo(
-                run_id=batch.run_id, status="", reason="", thread_id=batch.thread_id, began=batch.time, updated=batch.time,
-                entries=0, head="", owner=batch.owner, lease=batch.lease,
-            )  # fmt: skip
-        elif info.owner != batch.owner or (first is not None and first != info.entries):
-            raise RunHeld(batch.run_id, owner=info.owner or "nobody (it has gone on meanwhile)", until=info.lease)
-        self._values.update(batch.values)
-        self._entries.setdefault(batch.run_id, []).extend(batch.entries)
-        self._infos[batch.run_id] = replace(
-            info,
-            status=batch.status,
-            reason=batch.reason,
-            updated=batch.time,
-            entries=info.entries + len(batch.entries),
-            head=batch.entries[-1].seal if batch.entries else info.head,
-            owner=batch.owner if batch.lease else "",
-            lease=batch.lease,
-        )
-
     def read(self, run_id: str) -> Sequence[Stored]:
-        """All entries of a run."""
+        """All entries of a run. Raises `UnknownRun`."""
         with self._lock:
-            if run_id not in self._entries:
-                raise UnknownRun(f"no run {run_id!r} is stored here")
+            self._known(run_id)
             return tuple(self._entries[run_id])
 
     def value(self, run_id: str, digest: str) -> bytes:
-        """A large value."""
+        """A large value. Raises `TrailDamaged` when there is none with that digest."""
         with self._lock:
             value = self._values.get(digest)
         if value is None or hashlib.sha256(value).hexdigest() != digest:
@@ -77,14 +54,9 @@ class MemoryTrail:
         return value
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
-        """Hold the run for `owner`."""
+        """Hold the run for `owner`. Raises `UnknownRun`, `RunHeld`."""
         with self._lock:
-            info = self._infos.get(run_id)
-            if info is None:
-                raise UnknownRun(f"no run {run_id!r} is stored here")
-            if info.owner not in ("", owner) and info.lease >= time and alive(info.owner):
-                raise RunHeld(run_id, owner=info.owner, until=info.lease)
-            self._infos[run_id] = replace(info, owner=owner, lease=lease)
+            self._infos[run_id] = claimed(self._known(run_id), owner, lease, time)
             return self._infos[run_id]
 
     def runs(self) -> Sequence[RunInfo]:
@@ -93,11 +65,14 @@ class MemoryTrail:
             return tuple(sorted(self._infos.values(), key=lambda info: info.began, reverse=True))
 
     def info(self, run_id: str) -> RunInfo:
-        """One run."""
+        """One run. Raises `UnknownRun`."""
         with self._lock:
-            if run_id not in self._infos:
-                raise UnknownRun(f"no run {run_id!r} is stored here")
-            return self._infos[run_id]
+            return self._known(run_id)
+
+    def _known(self, run_id: str) -> RunInfo:
+        if run_id not in self._infos:
+            raise unknown(run_id)
+        return self._infos[run_id]
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Nothing to do: what was appended stays readable as long as the object lives."""
