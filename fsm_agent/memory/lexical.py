@@ -20,6 +20,11 @@ from langchain_core.vectorstores.in_memory import InMemoryVectorStore
 __all__ = ["LexicalEmbeddings", "local_store"]
 
 _WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[^\W_]+")
+# Words that say nothing of what a text is about.
+_EMPTY_WORDS: Final = frozenset(
+    "a an and are as at be but by can did do does for from had has have how i if in into is it its of on or so that the their then there "
+    "they this to was we were what when where which who why will with you your".split()
+)
 _WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -51,7 +56,7 @@ def _words(text: str) -> Iterator[str]:
     for found in _WORD.findall(text.lower()):
         if _WIDE.match(found) and len(found) > 1:
             yield from (found[at : at + 2] for at in range(len(found) - 1))
-        else:
+        elif found not in _EMPTY_WORDS:
             yield found
 
 
