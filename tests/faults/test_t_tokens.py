@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Event, Limits, State, Status, StopReason, Transitioned
+from fsm_agent import Event, Limits, State, Status, StopReason, SummaryWindow, Transitioned
 from fsm_agent.effects import Usage
 from fsm_agent.testing import Call, ScriptedModel, call, fault, forever, reply, server
 from fsm_agent.usage import read_usage
@@ -399,6 +399,54 @@ def test_t06_a_forced_answer_is_charged_too(way: str) -> None:
     with ScriptedModel(script) as model:
         result = run(make(model, [add_of(Ledger())], limits={"max_steps": 1}), "go", way)
     assert (charged(result.transitions), result.usage.total, result.model_calls) == ([11, 22], 33, 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_t06_failed_attempts_and_a_summary_are_all_charged_apart(way: str) -> None:
+    """Two attempts that broke off, a success and a summary call: four charges, each at a record of its own, and two steps."""
+    script = [
+        fault.drop_connection("one two three four five six", after_chars=12),
+        fault.drop_connection("one two three four five six", after_chars=12),
+        reply("", call("add", a=1, b=1), usage=(10, 1)),
+        reply("", call("add", a=2, b=1), usage=(20, 2)),
+        reply("Notes.", usage=(30, 3)),
+        reply("done", usage=(40, 4)),
+    ]
+    with server(script) as s:
+        agent = make(
+            client(s),
+            [add_of(Ledger())],
+            memory=SummaryWindow(rounds=1, every=1),
+            limits={"max_retries": 2, "backoff": 0},
+        )
+        result = run(agent, "go", way)
+        assert s.count == result.model_calls == 6
+    assert (result.answer, result.steps) == ("done", 3)
+    calls = (Event.REPLIED, Event.MODEL_FAILED, Event.COMPACTED)
+    records = [record for record in result.transitions if record.event in calls]
+    assert [record.event for record in records].count(Event.COMPACTED) == 1
+    costs = [now.tokens - before for now, before in zip(records, [0, *(one.tokens for one in records)], strict=False)]
+    assert costs[2:] == [11, 22, 33, 44]
+    assert min(costs) > 0
+    assert result.usage.total == sum(costs)
+    assert [record.model_calls for record in records] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_t06_a_summary_that_failed_is_charged(way: str) -> None:
+    """What an unusable summary cost is in the sum, at the record that says why it was of no use."""
+    script = [
+        reply("", call("add", a=1, b=1), usage=(10, 1)),
+        reply("", call("add", a=2, b=1), usage=(20, 2)),
+        reply("", usage=(30, 3)),
+        reply("done", usage=(40, 4)),
+    ]
+    with ScriptedModel(script) as model:
+        agent = make(model, [add_of(Ledger())], memory=SummaryWindow(rounds=1, every=1))
+        result = run(agent, "go", way)
+    (failed,) = [record for record in result.transitions if record.event is Event.SUMMARY_FAILED]
+    assert (failed.tokens, failed.error) == (66, "the summary was empty")
+    assert (result.answer, result.usage.total, result.steps) == ("done", 110, 3)
 
 
 def test_t06_the_counters_of_a_run_are_its_own() -> None:
