@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from fsm_agent import Agent, Limits, Tool, tool
 from fsm_agent.dialects import DIALECTS
 from fsm_agent.dialects.base import merge_neighbours
-from fsm_agent.memory import Full, Memory, Window
+from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import ScriptedModel, call, forever, reply
 from fsm_agent.testing.script import Call
@@ -32,6 +32,13 @@ def says_nothing() -> str:
     return ""
 
 
+class TooLong(RuntimeError):
+    """What a client raises for a prompt that the server has no room for."""
+
+    status_code = 400
+    code = "context_length_exceeded"
+
+
 ALL: tuple[Tool, ...] = (*TOOLS, fails, says_nothing)
 calls = st.one_of(
     st.builds(lambda q: call("look", q=q), st.sampled_from("xyz")),
@@ -48,8 +55,17 @@ entries = st.one_of(
     st.sampled_from(['{"action": "look", "action_input": {"q": "x"}}', 'Action: look\nAction Input: {"q": "x"}']),
     st.builds(lambda made: reply("cut", made, finish_reason="length"), calls),
     st.just(RuntimeError("down")),
+    st.just(TooLong("too long")),
 )
-memories: st.SearchStrategy[Memory] = st.just(Full()) | st.builds(Window, rounds=st.integers(1, 3))
+sizes = st.integers(1, 3)
+inner: st.SearchStrategy[Memory] = st.one_of(
+    st.just(Full()),
+    st.builds(Window, rounds=sizes),
+    st.builds(MessageWindow, messages=st.integers(1, 8)),
+    st.builds(DualBuffer, reasoning=sizes, results=sizes, max_tokens=st.sampled_from([None, 1, 60])),
+    st.builds(SummaryWindow, rounds=sizes, every=sizes),
+)
+memories = inner | st.builds(KeyFacts, inner=inner)
 LIMITS = Limits(backoff=0, max_steps=4, on_limit="answer")
 
 
