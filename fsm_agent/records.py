@@ -13,7 +13,7 @@ from fsm_agent.alphabet import Event, State, Status, StopReason
 from fsm_agent.effects import AskHuman, Call, Result, Usage
 from fsm_agent.machine import Evaluated
 
-__all__ = ["RunResult", "Token", "Transitioned"]
+__all__ = ["Request", "RunResult", "Token", "Transitioned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,31 @@ class Token:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a person is asked about one call. `why` is "requires_approval" or "in_doubt" (a crash left open whether it ran).
+
+    `digest` is what a decision is bound to: `Approve(digest=...)` counts for exactly these arguments. `expires_at` is seconds since the
+    epoch, None for never.
+    """
+
+    run_id: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    why: str
+    digest: str
+    expires_at: float | None
+
+
 class RunResult(BaseModel):
     """How a run ended, and everything it did.
 
     `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
     for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
     `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn
-    as valid LangChain messages. `pending` is what a person is asked, for `suspended`. `trail_head` is the seal
+    as valid LangChain messages. `pending` is what a person is asked, for `suspended`, and `requests` the same
+    call by call. `trail_head` is the seal
     of the newest entry of the trail, "" without a store: kept elsewhere, it shows later that nothing was cut off. Times are seconds.
     """
 
@@ -92,6 +110,7 @@ class RunResult(BaseModel):
     calls: tuple[Call, ...] = Field(default=(), repr=False)
     results: tuple[Result, ...] = Field(default=(), repr=False)
     pending: AskHuman | None = None
+    requests: tuple[Request, ...] = ()
     trail_head: str = ""
 
     @property

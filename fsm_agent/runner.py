@@ -267,7 +267,7 @@ class Runner:
     def _finish(self, run: Run) -> RunResult:
         """The result; a run that waits for a person is kept until it is resumed or cancelled, unless a store has it."""
         if run.state not in TERMINAL and run.trail is None:
-            run.asked_at = run.job.clock.time() if not run.decided else run.asked_at
+            run.asked_at = run.asked_at if run.decided else run.job.clock.time()
             with self._lock:
                 self._suspended[run.job.run_id] = run
         return run.result()

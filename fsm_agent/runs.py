@@ -14,11 +14,11 @@ from fsm_agent.jobs import Job
 from fsm_agent.machine import Fired, Machine
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
-from fsm_agent.records import RunResult, Transitioned
+from fsm_agent.records import Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
 from fsm_agent.rounds import close_round
 from fsm_agent.states import ENDINGS, Step
-from fsm_agent.trail.codec import outcome_data, record_data
+from fsm_agent.trail.codec import outcome_data, record_data, why
 from fsm_agent.trail.fold import Decided
 from fsm_agent.trail.writer import TrailWriter
 from fsm_agent.turn import turn
@@ -175,6 +175,24 @@ class Run:
         """True when the run was stopped while calls were under way."""
         return self.state in TERMINAL and bool(self.transitions) and self.transitions[-1].source is State.EXECUTE
 
+    def _requests(self) -> tuple[Request, ...]:
+        asking = self.open_request
+        if asking is None:
+            return ()
+        until = None if asking.expires_in is None else self.asked_at + asking.expires_in
+        return tuple(
+            Request(
+                run_id=self.ctx.run_id,
+                call_id=call.id,
+                tool=call.tool,
+                arguments=call.arguments,
+                why=why(call),
+                digest=call.digest,
+                expires_at=until,
+            )
+            for call in asking.calls
+        )
+
     def _waits_for(self) -> str:
         run_id = self.ctx.run_id
         if self.asking is None:
@@ -217,6 +235,7 @@ class Run:
             calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
             pending=self.open_request,
+            requests=self._requests(),
             trail_head="" if self.trail is None else self.trail.head,
         )
 

@@ -38,6 +38,7 @@ __all__ = [
     "result_data",
     "result_of",
     "started_data",
+    "why",
 ]
 
 _FIELDS: Final = (
