@@ -142,6 +142,8 @@ def test_a_yes_calls_it_again_and_no_finished_sibling() -> None:
     ctx = moments[-1].fired.ctx
     assert read(ctx) == {"a": ("success", "known 0"), "b": ("success", "again"), "c": ("success", "first")}
     assert ctx.tool_calls == 3
+    assert [done.result.text for done in ctx.done] == ["known 0", "again", "first"]
+    assert [seen.count for seen in ctx.seen.values()] == [1, 1, 1]
     assert events(moments)[:3] == [Event.DOUBTED, Event.APPROVED, Event.EXECUTED]
 
 
@@ -173,8 +175,10 @@ def test_an_answer_stands_as_the_result_and_nothing_runs() -> None:
 
 
 def test_an_answer_without_words_is_one_all_the_same() -> None:
-    """A server refuses an empty message."""
-    assert list(read(after(LOOK, crashes("?"), decides(Answer("")))).values()) == [("success", "(empty)")]
+    """A server refuses an empty message, whatever the dialect."""
+    ctx = after(LOOK, crashes("?"), decides(Answer("")))
+    assert list(read(ctx).values()) == [("success", "(empty)")]
+    assert [result.text for result in ctx.results] == ["(empty)"]
 
 
 def test_an_answer_is_a_decision_about_any_call_that_waits() -> None:
