@@ -152,7 +152,7 @@ def _digest(*fields: str | float | None) -> str:
 
 def _joined(fields: Sequence[str | float | None]) -> str:
     """One text for `fields`. Not `repr` of the texts, which follows the version of Unicode."""
-    return "\x1f".join([field if type(field) is str else repr(field) for field in fields])
+    return "\x1f".join([str(field) if isinstance(field, str) else repr(field) for field in fields])
 
 
 # ---------------------------------------------------------------- reading
