@@ -39,6 +39,7 @@ bench: $(VENV)/.ready-bench ## Set up with the peers, then measure the time per 
 
 diagrams: $(VENV)/.ready-dev ## Draw diagrams/ and the generated parts of the READMEs anew
 	$(BIN)/python -m fsm_agent.diagrams $(ARGS)
+	$(BIN)/python -m tests.diagram_examples
 	$(BIN)/python -m tests.readme_parts
 
 clean: ## Remove the environment and every cache of the checkout (the weights stay in the user's cache)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 from xml.etree import ElementTree as ET
 
 import platformdirs
@@ -33,7 +32,7 @@ class Seen:
     arrows: list[tuple[str, str, str]]
 
 
-def missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
     """Skip the test that needs `what`; where CI is set, everything must be there, so it fails."""
     if os.environ.get("CI"):
         pytest.fail(f"{what} is missing", pytrace=False)
@@ -58,14 +57,16 @@ class MermaidReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._node.stdin is not None and self._node.stdout is not None
+        assert self._node.stdin is not None
+        assert self._node.stdout is not None
         self._node.stdin.close()
         self._node.stdout.close()
         self._node.wait(timeout=_SECONDS)
 
     def read(self, text: str) -> Seen:
         """What is seen in the picture. An error of the parser, and anything that is no text, fails the test."""
-        assert self._node.stdin is not None and self._node.stdout is not None
+        assert self._node.stdin is not None
+        assert self._node.stdout is not None
         self._node.stdin.write(json.dumps(text) + "\n")
         self._node.stdin.flush()
         answer: dict[str, Any] = json.loads(self._node.stdout.readline())
@@ -107,12 +108,12 @@ def read_svg(text: str) -> Seen:
     """What stands in an SVG image that Graphviz drew."""
     boxes: dict[str, str] = {}
     arrows: list[tuple[str, str, str]] = []
-    for group in ET.fromstring(text).iter(f"{_SVG}g"):
+    for group in ET.fromstring(text.encode()).iter(f"{_SVG}g"):  # noqa: S314 - our own
         said = "\n".join(one.text or "" for one in group.iter(f"{_SVG}text"))
         title = group.findtext(f"{_SVG}title") or ""
         if group.get("class") == "node":
             boxes[title] = said
         elif group.get("class") == "edge":
-            source, target = re.split("->", title)
+            source, target = (end.partition(":")[0] for end in title.split("->"))
             arrows.append((source, said, target))
     return Seen(boxes, arrows)

@@ -14,6 +14,8 @@ globalThis.window = window;
 // jsdom lays nothing out; any size will do to read what is written.
 window.SVGElement.prototype.getBBox = () => ({ x: 0, y: 0, width: 100, height: 20 });
 window.SVGElement.prototype.getComputedTextLength = () => 100;
+// Where all is of one size, Mermaid notes more than points of a line, and would fail over their letters.
+globalThis.btoa = (text) => Buffer.from(text).toString("base64");
 const { default: mermaid } = await import(pathToFileURL(require.resolve("mermaid")).href);
 mermaid.initialize({ startOnLoad: false });
 

@@ -76,15 +76,33 @@ def diagram(
 
 @overload
 def diff(
-    first: Trail, second: Trail, format: Literal["png"], *, rows: Sequence[Row] = ..., limits: Limits | None = ...
+    first: Trail,
+    second: Trail,
+    format: Literal["png"],
+    *,
+    rows: Sequence[Row] = ...,
+    limits: Limits | None = ...,
+    engine: Engine | None = ...,
 ) -> PngDiagram: ...
 @overload
 def diff(
-    first: Trail, second: Trail, format: TextFormat = ..., *, rows: Sequence[Row] = ..., limits: Limits | None = ...
+    first: Trail,
+    second: Trail,
+    format: TextFormat = ...,
+    *,
+    rows: Sequence[Row] = ...,
+    limits: Limits | None = ...,
+    engine: Engine | None = ...,
 ) -> TextDiagram: ...
 @overload
 def diff(
-    first: Trail, second: Trail, format: Format, *, rows: Sequence[Row] = ..., limits: Limits | None = ...
+    first: Trail,
+    second: Trail,
+    format: Format,
+    *,
+    rows: Sequence[Row] = ...,
+    limits: Limits | None = ...,
+    engine: Engine | None = ...,
 ) -> TextDiagram | PngDiagram: ...
 def diff(
     first: Trail,

@@ -139,7 +139,7 @@ class _Draft:
     def _arrow(self, source: str, target: str, mark: Mark, group: list[int]) -> Arrow:
         lines: dict[Line, None] = {}
         for index in group:
-            lines.setdefault(self._line(index))
+            lines.setdefault(self._line(index, "events" if mark is Mark.UNTAKEN else self.detail))
             for said in _by_run([_said(walk.taken.get(index)) for walk in self.walks]):
                 lines.setdefault(Line((said,), told=True))
         row = self.rows[group[0]]
@@ -168,18 +168,16 @@ class _Draft:
         done = first.source in self.path and first.target in self.ends
         return Way.MAIN if ahead or closes or done else Way.SIDE
 
-    def _line(self, index: int) -> Line:
-        """`(7) decided [retry_available(1, 30)]`: turn, event, guards. The words "(no row)" tell of what the table does not have."""
+    def _line(self, index: int, detail: Detail) -> Line:
+        """`(7) decided [retry_available(1, 30)]`: turn, event, guards. What no run took says its event only, to leave room."""
         row, turn = self.rows[index], self.turns[index]
         foreign = " (no row of this table)" if index >= self.known else ""
-        if self.detail == "events":
+        if detail == "events":
             return Line((f"{row.event}{foreign}",))
         head = f"({turn}) {row.event}" if turn else f"{row.event}"
         if not row.guards:
             return Line((f"{head}{foreign}",))
-        said = [
-            meaning(g, self.limits) if self.detail == "sentences" else _compared(g, self.limits) for g in row.guards
-        ]
+        said = [meaning(g, self.limits) if detail == "sentences" else _compared(g, self.limits) for g in row.guards]
         pieces = [f"{name}, " for name in said[:-1]] + [f"{said[-1]}]"]
         return Line((f"{head} [{pieces[0]}", *pieces[1:]))
 

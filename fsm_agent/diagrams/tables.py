@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -56,10 +54,8 @@ def _run_columns(walks: Sequence[Walk]) -> list[str]:
 
 def as_csv(rows: Sequence[Row], limits: Limits | None = None, *, walks: Sequence[Walk] = ()) -> str:
     """One line a row, every one of them, names as they are; guards, and their meanings, stand below each other in their cells."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
     letters = [""] if len(walks) == 1 else [f"_{letter}" for letter, _ in zip("ab", walks, strict=False)]
-    writer.writerow([*_COLUMNS, *(f"{name}{letter}" for letter in letters for name in ("times", "ms"))])
+    lines: list[list[object]] = [[*_COLUMNS, *(f"{name}{letter}" for letter in letters for name in ("times", "ms"))]]
     turns = numbered(rows)
     for index, row in enumerate(rows):
         names = "\n".join(guard.name for guard in row.guards)
@@ -69,8 +65,13 @@ def as_csv(rows: Sequence[Row], limits: Limits | None = None, *, walks: Sequence
         for walk in walks:
             passage = walk.taken.get(index)
             cells += [0, ""] if passage is None else [passage.count, round(passage.elapsed_ms, 3)]
-        writer.writerow([str(cell) for cell in cells])
-    return written.getvalue()
+        lines.append(cells)
+    return "".join(f"{','.join(_quoted(str(cell)) for cell in line)}\n" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    """`text` for a CSV cell. The library's own writer leaves a lone carriage return bare, which its reader refuses."""
+    return '"{}"'.format(text.replace('"', '""')) if re.search(r'[",\r\n]', text) else text
 
 
 def in_cell(text: str) -> str:
