@@ -49,13 +49,14 @@ class KeyFacts:
         """The key facts of the rounds of `history` that are not in `shown` whole, oldest first."""
         seen = {id(one) for one in shown}
         found: dict[str, None] = {}
-        for one in history:
+        # From the newest, so that a long history is not read to its beginning; a fact told twice is as new as the newest time.
+        for one in reversed(history):
             if one.kind == "round" and id(one) not in seen:
-                for fact in _facts_of(one, self.per_round):
-                    # Told again, it is as new as the newest time.
-                    found.pop(fact, None)
-                    found[fact] = None
-        return tuple(found)[-self.at_most :]
+                for fact in reversed(_facts_of(one, self.per_round)):
+                    found.setdefault(fact)
+                if len(found) >= self.at_most:
+                    break
+        return tuple(found)[: self.at_most][::-1]
 
     def leaving(self, history: Sequence[Block], failed_at: int = 0) -> range | None:
         """What the inner memory wants summarised, if it is one that does."""

@@ -104,9 +104,7 @@ def is_round(one: Block) -> bool:
 
 def unsummarised(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """`blocks` without the summaries of a strategy that the conversation had before: what they tell of is there itself."""
-    if any(one.kind == "summary" for one in blocks):
-        return tuple(one for one in blocks if one.kind != "summary")
-    return tuple(blocks)
+    return tuple([one for one in blocks if one.kind != "summary"])
 
 
 def pinned(history: Sequence[Block], start: int) -> list[Block]:
