@@ -101,6 +101,8 @@ class Job:
     def _cancel_if_current(self, task: asyncio.Task[Any]) -> None:
         """Runs in the loop's thread, so the effect cannot end between the look and the cancellation."""
         if self._task is task:
+            # Asked twice, it is cancelled once: whoever awaits the task takes back one cancellation.
+            self._task = None
             task.cancel()
 
     def check(self) -> None:

@@ -266,6 +266,7 @@ class Runner:
 
     def _finish(self, run: Run) -> RunResult:
         """The result; a run that waits for a person is kept until it is resumed or cancelled, unless a store has it."""
+        self._close(run)
         if run.state not in TERMINAL and run.trail is None:
             run.asked_at = run.asked_at if run.decided else run.job.clock.time()
             with self._lock:
@@ -287,10 +288,14 @@ class Runner:
     def _close(self, run: Run) -> None:
         """Give the thread back. A turn without an answer is kept only when its tools may have changed something."""
         ctx = run.ctx
-        if ctx.thread_id is None or run.state not in TERMINAL:
+        if ctx.thread_id is None or run.state not in TERMINAL or run.closed:
             return
+        run.closed = True
         keep = ctx.answer is not None or ctx.tool_calls > 0 or run.stopped_while_executing
-        self._store.close(ctx.thread_id, ctx.run_id, run.closed_history() if keep else None)
+        try:
+            self._store.close(ctx.thread_id, ctx.run_id, run.closed_history() if keep else None)
+        except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to
+            run.unsaved = f"{type(error).__name__}: {words_of(error)}"
 
 
 def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:

@@ -56,7 +56,7 @@ class Run:
 
     `trail` writes them down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
     store may have an outcome that nothing has followed from (`unfolded`), and what people `decided` since they were asked (`asked_at`, in
-    epoch seconds).
+    epoch seconds). `unsaved` says why the conversation could not be stored.
     """
 
     ctx: Context
@@ -74,6 +74,8 @@ class Run:
     unfolded: Outcome | None = None
     decided: dict[str, Decided] = field(default_factory=dict)
     asked_at: float = 0.0
+    closed: bool = False
+    unsaved: str = ""
     last: float = 0.0
 
     def advance(self, step: Step) -> Transitioned:
@@ -224,7 +226,9 @@ class Run:
             status=status,
             reason=reason,
             answer=answer,
-            detail=redact_text(detail),
+            detail=redact_text(
+                f"{detail}; its conversation could not be stored: {self.unsaved}" if self.unsaved else detail
+            ),
             steps=ctx.step,
             model_calls=ctx.model_calls,
             tool_calls=ctx.tool_calls,
