@@ -197,18 +197,20 @@ class Link:
             )
 
     def _make_tables(self, connection: Connection) -> None:
+        # A lock of the session, taken before the transaction: what a transaction knows of tables may be as old as its beginning.
+        connection.execute("SELECT pg_advisory_lock(%s)", (_FIRST_USE,))
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_FIRST_USE,))
-            if self._exists(connection, "version"):
-                return
-            for name in ("runs", "entries", "values"):
-                if self._exists(connection, name):
-                    raise TrailVersion(
-                        f"PostgreSQL at {self.where}: there is a table {self._statements.tables[name]}, but none that says its version: "
-                        "bring that back, or use another prefix"
-                    )
-            for table in _TABLES:
-                connection.execute(self._statements(table))
+            if not self._exists(connection, "version"):
+                for name in ("runs", "entries", "values"):
+                    if self._exists(connection, name):
+                        table = self._statements.tables[name]
+                        raise TrailVersion(
+                            f"PostgreSQL at {self.where}: there is a table {table}, but none that says its version: "
+                            "bring that back, or use another prefix"
+                        )
+                for made in _TABLES:
+                    connection.execute(self._statements(made))
+        connection.execute("SELECT pg_advisory_unlock(%s)", (_FIRST_USE,))
 
     def _exists(self, connection: Connection, name: str) -> bool:
         row = connection.execute("SELECT to_regclass(%s)::text", (self._statements.tables[name],)).fetchone()
