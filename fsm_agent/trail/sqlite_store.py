@@ -93,29 +93,19 @@ class SQLiteTrail:
     def _perform(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
         with self._writing:
             try:
-                return self._commit(asked)
+                link = self._link_for_writing()
+                link.execute("BEGIN IMMEDIATE")
             except Exception as error:  # noqa: BLE001 - whatever it was is told to those who asked
+                self._abandon()
+                return [self._named(error, one.run_id) for one in asked]
+            try:
+                return _commit(link, asked)
+            except Exception as error:  # noqa: BLE001 - as above
                 self._abandon()
                 if len(asked) == 1:
                     return [self._named(error, asked[0].run_id)]
         # One of them broke the transaction: each gets its own.
         return [self._perform((one,))[0] for one in asked]
-
-    def _commit(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
-        link = self._link_for_writing()
-        link.execute("BEGIN IMMEDIATE")
-        answers: list[Any] = []
-        for one in asked:
-            try:
-                if isinstance(one, Batch):
-                    append_batch(link, one)
-                    answers.append(None)
-                else:
-                    answers.append(claim_run(link, one))
-            except RunError as refusal:  # found before anything of this one was written
-                answers.append(refusal)
-        link.execute("COMMIT")
-        return answers
 
     def _link_for_writing(self) -> sqlite3.Connection:
         opened = self._writer
@@ -212,8 +202,15 @@ class SQLiteTrail:
         try:
             found = os.stat(self.path)  # noqa: PTH116 - once for each commit, and twice as fast as Path.stat
         except FileNotFoundError:
+            self._check_log()
             return None
         return found.st_dev, found.st_ino
+
+    def _check_log(self) -> None:
+        """Raise `TrailError` for a write-ahead log without its file: it would be read into whatever file is made in its place."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.exists() and log.stat().st_size and not self.path.exists():
+            raise TrailError(f"{self.path} is gone and {log.name} is there: put the file back, or take that away too")
 
     def _open(self) -> _Opened:
         """A connection to the file, which is there and is a trail of this version. Raises `TrailError`, `TrailVersion`, `sqlite3.Error`."""
@@ -315,3 +312,19 @@ class SQLiteTrail:
         else:
             self._reading.release()
             self._writing.release()
+
+
+def _commit(link: sqlite3.Connection, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
+    """The answers, once everything that is not refused is committed in the transaction that was begun."""
+    answers: list[Any] = []
+    for one in asked:
+        try:
+            if isinstance(one, Batch):
+                append_batch(link, one)
+                answers.append(None)
+            else:
+                answers.append(claim_run(link, one))
+        except RunError as refusal:  # found before anything of this one was written
+            answers.append(refusal)
+    link.execute("COMMIT")
+    return answers

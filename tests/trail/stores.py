@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import resource
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -87,6 +89,20 @@ def _write(store: TrailStore, run_id: str) -> None:
         _say(first + 2)
 
 
+def _fill(store: TrailStore, run_id: str) -> None:
+    """Append until a file may not grow any more; say how much was acknowledged, and what the first refusal was."""
+    store.append(batch(run_id, entries=(Stored(0, "x" * 1000, "0"),))).result()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+    for seq in range(1, 1000):
+        error = store.append(batch(run_id, entries=(Stored(seq, "x" * 1000, str(seq)),))).exception()
+        if error is not None:
+            _say(f"{seq} {type(error).__name__}")
+            break
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    _say(len(store.read(run_id)))
+
+
 def _owner(_: TrailStore, __: str) -> None:
     _say(new_owner())
 
@@ -94,5 +110,5 @@ def _owner(_: TrailStore, __: str) -> None:
 if __name__ == "__main__":
     _, action, kind, place, run = sys.argv
     opened = OPEN[kind](place)
-    {"read": _read, "claim": _claim, "write": _write, "owner": _owner}[action](opened, run)
+    {"read": _read, "claim": _claim, "write": _write, "fill": _fill, "owner": _owner}[action](opened, run)
     opened.close()

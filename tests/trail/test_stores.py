@@ -404,6 +404,19 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(shelf: She
 
 
 @durable
+def test_a_full_disk_fails_by_name_and_leaves_nothing_half(shelf: Shelf) -> None:
+    """What was acknowledged is there, what was refused is not, and once there is room the run goes on."""
+    if shelf.kind == "postgres":
+        pytest.skip("the server writes its files")
+    with shelf.elsewhere("fill") as child:
+        told = child.communicate(timeout=PATIENCE)[0].split()
+    assert told == [told[0], "TrailError", told[0]]
+    assert len(shelf.store.read("r")) == int(told[0]) > 5
+    seq = int(told[0])
+    shelf.store.append(batch(entries=(Stored(seq, "x" * 1000, "s"),))).result(PATIENCE)
+
+
+@durable
 def test_closing_finishes_what_was_asked(shelf: Shelf) -> None:
     """Every append before `close` is written; one after it fails by name, and closing twice is no fault."""
     futures = [shelf.store.append(batch(entries=entries(number, number))) for number in range(20)]
