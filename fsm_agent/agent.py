@@ -58,7 +58,7 @@ class Agent(Drawable, Runnable[AgentInput, RunResult]):
 
     `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b". `tools` are typed functions, `Tool`s and
     LangChain tools, or a `Registry` that may change while runs go on. `limits` default to `Limits.from_env()`. `dialect` is "native",
-    "json_action" or a `Dialect`; None chooses "json_action" for a local model whose server takes no tools, else "native". `memory`
+    "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else "native". `memory`
     defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need approval; without it
     such a run is suspended. `store` is where runs are written down, so that they survive their process: a path (an SQLite file, for
     conversations too) or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
@@ -262,7 +262,7 @@ class Agent(Drawable, Runnable[AgentInput, RunResult]):
             async for item in items:
                 yield item
 
-    def _open(self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str], *, streaming: bool) -> Run:
+    def _open(self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
         """A new run for `given`, with the thread's history when the config names a thread, and what was recalled for it."""
         task = read_input(given)
         configurable = config.get("configurable") or {}
