@@ -205,6 +205,22 @@ def test_graphviz_sees_the_machine(graphviz: str) -> None:
         assert squeezed(without_start(read_svg(image))) == expected
 
 
+def test_words_are_broken_and_none_is_lost(graphviz: str) -> None:
+    """Long sentences take several rows of a label, and all their words are read back."""
+    picture = pictured(TABLE, LIMITS, detail="sentences")
+    seen = without_start(read_dot(as_dot(picture), graphviz))
+    assert squeezed(seen) == squeezed(said_of(picture))
+    assert max(len(row) for _, text, _ in seen.arrows for row in text.split("\n")) < 80
+
+
+def test_who_points_at_an_arrow_is_told_its_rows() -> None:
+    """The image says in words what each row of an arrow means and why it stops, beside the names that are printed."""
+    image = diagram("svg", limits=LIMITS)
+    assert "decided: at least 77 steps were taken (max_steps)" in image
+    assert 'xlink:title="answered: always"' in image
+    assert re.search(r'<svg role="img" aria-label="[^"]+"', image)
+
+
 def test_ends_stand_out_and_the_main_path_is_straight(graphviz: str) -> None:
     """Ends have a double border; the states of the path that nothing gets in the way of stand below each other."""
     text = as_dot(pictured(TABLE, LIMITS))
@@ -444,6 +460,16 @@ def test_wide_letters_have_room() -> None:
     assert max(edges) - min(edges) >= 6 * 12
     with pytest.raises(DefinitionError, match="take svg"):
         diagram("png", rows=rows, engine="graphviz-pure")
+
+
+def test_a_missing_program_fails_where_everything_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a real program its tests are left out on a laptop, and fail in CI."""
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception):
+        missing("it")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="it is missing"):
+        missing("it")
 
 
 # ---------------------------------------------------------------- what a caller gets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
-from textwrap import wrap
+from textwrap import TextWrapper, wrap
 from typing import Final
 
 from fsm_agent.diagrams.parts import Arrow, Box, Line, Mark, Picture, Place, Way
@@ -15,6 +15,15 @@ __all__ = ["as_dot"]
 
 _WIDTH: Final = 36
 """Characters of a label line, beyond which each guard gets its own."""
+
+_WRAPPER: Final = TextWrapper(
+    width=52,
+    drop_whitespace=False,
+    replace_whitespace=False,
+    expand_tabs=False,
+    break_long_words=False,
+    break_on_hyphens=False,
+)
 
 _CAPTION: Final = 130
 """Characters of a line below the picture."""
@@ -142,13 +151,23 @@ def _label(lines: Iterable[Line]) -> str:
 
 
 def _rows(line: Line) -> Iterator[str]:
-    parts = line.pieces if len(line.text) > _WIDTH else (line.text,)
-    for turn, piece in enumerate(parts):
-        for turn_within, text in enumerate(shown(piece).split("\n")):
+    """A line as rows: each guard on its own where it is long, and what is longer still broken between words."""
+    pieces = line.pieces if len(line.text) > _WIDTH else (line.text,)
+    for turn, piece in enumerate(pieces):
+        for first, text in _broken(shown(piece)):
             # Some versions of Graphviz take a row of brackets alone for markup.
             row = escape(text) if _WORD.search(text) else "".join(f"&#{ord(char)};" for char in text)
-            row = f"{_INDENT}{row}" if turn and not turn_within else row
+            row = f"{_INDENT}{row}" if turn or not first else row
             yield f"<B>{row}</B>" if line.told and row else row
+
+
+def _broken(text: str) -> Iterator[tuple[bool, str]]:
+    """The rows of a text, every character of it kept, each with whether its line break is its own."""
+    for line in text.split("\n"):
+        bare = line.rstrip(" ")
+        # A space at a break ends the row before it.
+        rows = re.sub(r"\n( +)", r"\1\n", "\n".join(_WRAPPER.wrap(bare))) + line[len(bare) :]
+        yield from ((not turn, row) for turn, row in enumerate(rows.split("\n")))
 
 
 def _attributes(values: Mapping[str, str]) -> str:
