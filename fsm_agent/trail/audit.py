@@ -113,7 +113,7 @@ def _not_shown(chain: str, *, ended: bool, head: str) -> list[str]:
 
 def wrong_rows(entries: Sequence[Entry], machine: Machine = DEFAULT_MACHINE) -> list[Finding]:
     """The transitions that the table does not give for the guards recorded with them, and those that do not follow on the one before."""
-    found = []
+    found: list[Finding] = []
     state, number = str(INITIAL), 0
     for entry in entries:
         if entry.kind != "transition":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AnyMessage, message_to_dict, messages_from_dict
+from langchain_core.messages import AIMessage, AnyMessage, message_to_dict, messages_from_dict
 
 from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.effects import (
@@ -26,6 +25,7 @@ from fsm_agent.effects import (
 from fsm_agent.history import Block, text_of
 from fsm_agent.machine import Evaluated
 from fsm_agent.records import Transitioned
+from fsm_agent.trail.entries import written
 
 __all__ = [
     "blocks_data",
@@ -109,14 +109,15 @@ def why(call: Call) -> str:
 
 def _digest(messages: Sequence[AnyMessage]) -> str:
     """SHA-256 over what the model is sent: of each message its kind, its content and its calls."""
-    found = hashlib.sha256()
-    for message in messages:
-        content = message.content if isinstance(message.content, str) else text_of(message.content)
-        calls = getattr(message, "tool_calls", None)
-        found.update(f"{message.type}\0{content}\0".encode("utf-8", "surrogatepass"))
-        if calls:
-            found.update(json.dumps(calls, sort_keys=True, default=str).encode())
-    return found.hexdigest()
+    sent = [
+        [
+            one.type,
+            one.content if isinstance(one.content, str) else text_of(one.content),
+            one.tool_calls if isinstance(one, AIMessage) else None,
+        ]
+        for one in messages
+    ]
+    return hashlib.sha256(written(sent).encode()).hexdigest()
 
 
 def result_data(result: Result) -> dict[str, Any]:

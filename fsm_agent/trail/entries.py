@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
+import orjson
+
 from fsm_agent.errors import TrailDamaged
 
 __all__ = ["KINDS", "SCHEMA_VERSION", "Entry", "Kind", "Stored", "parse", "written"]
@@ -45,12 +47,18 @@ class Stored:
 
 
 def written(value: Any) -> str:
-    """Canonical JSON: keys sorted at every depth, no spaces, no NaN, text as it is (a lone surrogate as an escape).
+    """Canonical JSON: keys sorted at every depth, no spaces, text as it is (a lone surrogate as an escape).
 
-    Raises `ValueError` or `TypeError` for what JSON cannot hold.
+    The same value gives the same text, and reading that text and writing it again gives it once more. NaN and infinities become null;
+    whole numbers have any size. Raises `ValueError` or `TypeError` for what JSON cannot hold.
     """
-    text = _encode(value)
-    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except (
+        TypeError
+    ):  # a number beyond 64 bits, a lone surrogate, a key that is no text, or what JSON cannot hold at all
+        text = _encode(value)
+        return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def parse(stored: Stored, run_id: str) -> Entry:
