@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from fsm_agent.trail.entries import Stored, written
+from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.store import RunInfo
 
 __all__ = ["NOTHING", "Kept", "Noted", "batch_lines", "noted", "scan"]
 
 _ENTRY, _SEAL, _TEXT, _RUN = b'{"entry":', b',"seal":', b'{"seal":', b'{"run":'
 _NOTED_BYTES: Final = 128
+# Not `entries.written`: that takes an infinity for null, and the lines about a run must come back as they were.
+_json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Noted:
 
     def line(self) -> bytes:
         """As it is stored: 128 bytes, so that it is overwritten in one go."""
-        return written(asdict(self)).encode().ljust(_NOTED_BYTES - 1) + b"\n"
+        return _json(asdict(self)).encode().ljust(_NOTED_BYTES - 1) + b"\n"
 
 
 def noted(data: bytes) -> Noted | None:
@@ -83,12 +85,12 @@ def batch_lines(entries: Sequence[Stored], info: RunInfo, before: str) -> tuple[
     fields = {**asdict(info), "before": before}
     check = _digest(fields)
     lines = [_entry_line(entry) for entry in entries]
-    lines.append(written({"run": {**fields, "check": check}}))
+    lines.append(_json({"run": {**fields, "check": check}}))
     return "".join(f"{line}\n" for line in lines).encode(), check
 
 
 def _digest(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(written(fields).encode()).hexdigest()[:32]
+    return hashlib.sha256(_json(fields).encode()).hexdigest()[:32]
 
 
 def _entry_line(entry: Stored) -> str:
@@ -98,8 +100,8 @@ def _entry_line(entry: Stored) -> str:
         except (ValueError, RecursionError):
             pass  # kept as a text, below
         else:
-            return f'{{"entry":{entry.text},"seal":{written(entry.seal)}}}'
-    return written({"seal": entry.seal, "text": entry.text})
+            return f'{{"entry":{entry.text},"seal":{_json(entry.seal)}}}'
+    return _json({"seal": entry.seal, "text": entry.text})
 
 
 # ---------------------------------------------------------------- reading
@@ -125,7 +127,7 @@ class _Reading:
 
     def _known(self, line: bytes, end: int) -> str:
         fields = json.loads(line)["run"]
-        if written({"run": fields}).encode() != line:
+        if _json({"run": fields}).encode() != line:
             return "is followed by a line that is not as it was written"
         check, before = fields.pop("check"), fields["before"]
         if check != _digest(fields) or before != (self.ends[-1][1] if self.ends else ""):
