@@ -33,10 +33,9 @@ PREFIX = "fsm_agent_trail_"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """One server for this module, which stops it and starts it again."""
-    with serving() as running:
-        yield running
+def server(postgres_of_contract: Server) -> Server:
+    """The server of the contract. Some tests here stop it and start it again."""
+    return postgres_of_contract
 
 
 @pytest.fixture
