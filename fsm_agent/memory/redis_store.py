@@ -212,7 +212,6 @@ def _client(server: str | Redis) -> tuple[type[Exception], Redis, bool]:
         client = redis.Redis.from_url(
             server,
             retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _ATTEMPTS),
-            retry_on_error=[redis.ConnectionError, redis.TimeoutError],
             socket_timeout=_SECONDS,
             socket_connect_timeout=_SECONDS,
             health_check_interval=30,
