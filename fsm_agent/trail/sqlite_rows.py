@@ -64,15 +64,15 @@ SELECT run_id, thread_id, began, born, status, reason, updated, entries, head, o
 ORDER BY began DESC
 """
 _NEW_RUN: Final = """
-INSERT OR IGNORE INTO runs (status, reason, updated, entries, head, owner, lease, checked, run_id, thread_id, began, born)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs (status, reason, updated, entries, head, owner, lease, checked, run_id, thread_id, began, born)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING
 """
 _ADVANCE: Final = """
 UPDATE runs SET status = ?, reason = ?, updated = ?, entries = ?, head = ?, owner = ?, lease = ?, checked = ?
 WHERE run_id = ? AND owner = ? AND entries = ?
 """
 _NEW_ENTRY: Final = "INSERT INTO entries (run_id, seq, text, seal) VALUES (?, ?, ?, ?)"
-_NEW_VALUE: Final = "INSERT OR IGNORE INTO trail_values (digest, bytes) VALUES (?, ?)"
+_NEW_VALUE: Final = "INSERT INTO trail_values (digest, bytes) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING"
 _ENTRIES: Final = "SELECT seq, text, seal FROM entries WHERE run_id = ? ORDER BY seq"
 _NEWEST: Final = "SELECT seq, seal FROM entries WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
 _VALUE: Final = "SELECT bytes FROM trail_values WHERE digest = ?"

@@ -269,12 +269,12 @@ class SQLiteTrail:
         about = f"{self.path}, for run {run_id!r}" if run_id else str(self.path)
         if isinstance(error, RunError):
             return error
-        if isinstance(error, sqlite3.IntegrityError):
+        code = getattr(error, "sqlite_errorname", "")
+        if code in ("SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE"):
             said = (
                 f"has entries with these numbers, and a row in the table of runs that does not say so; {self._advice()}"
             )
             return TrailDamaged(said, run_id=run_id, seq=0)
-        code = getattr(error, "sqlite_errorname", "")
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return TrailError(
                 f"{about}: another process has been writing for {self._patience:g} s; nothing was written"
@@ -283,9 +283,8 @@ class SQLiteTrail:
             ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
         ):
             return TrailError(f"{about}: {error} ({code}); look at the disk and the permissions. Nothing was written")
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(
-            error, sqlite3.ProgrammingError | sqlite3.DataError
-        ):
+        wrong_data = (sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.IntegrityError)
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, wrong_data):
             return TrailError(f"{about}: damaged, or no trail ({error}); {self._advice()}")
         return TrailError(f"{about}: {type(error).__name__}: {error}. Nothing was written")
 

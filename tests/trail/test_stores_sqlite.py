@@ -317,7 +317,9 @@ def test_a_file_that_another_holds_for_long_is_an_error(path: Path, store: SQLit
 
 
 def test_a_run_with_what_cannot_be_stored_is_refused(store: SQLiteTrail) -> None:
-    """Half a surrogate pair is no text that a file can hold: a named error, and the store goes on."""
+    """Half a surrogate pair is no text, and NaN no time, that a file can hold: a named error, and the store goes on."""
     assert isinstance(store.append(batch("\ud800", entries=entries(0, 0))).exception(PATIENCE), TrailError)
     assert isinstance(store.append(batch(entries=(Stored(0, "\ud800", ""),))).exception(PATIENCE), TrailError)
+    error = store.append(batch(entries=entries(0, 0), lease=float("nan"))).exception(PATIENCE)
+    assert type(error) is TrailError
     assert store.runs() == ()
