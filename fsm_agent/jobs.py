@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -82,6 +83,9 @@ class Job:
     _inbox: SimpleQueue[tuple[str, Any]] | None = None
     _task: asyncio.Task[Any] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
+    _due: float = inf
+    _alarm: asyncio.TimerHandle | None = None
+    _cancels: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> float:
@@ -101,8 +105,7 @@ class Job:
     def _cancel_if_current(self, task: asyncio.Task[Any]) -> None:
         """Runs in the loop's thread, so the effect cannot end between the look and the cancellation."""
         if self._task is task:
-            # Asked twice, it is cancelled once: whoever awaits the task takes back one cancellation.
-            self._task = None
+            self._cancels += 1
             task.cancel()
 
     def check(self) -> None:
@@ -127,16 +130,54 @@ class Job:
         with self._lock:
             self._inbox = None
 
-    def open_task(self) -> None:
-        """Let `cancel` reach the current asyncio task."""
+    def open_task(self, timeout: float | None) -> asyncio.Task[Any]:
+        """Let `cancel` reach the current asyncio task, and the alarm after `timeout` seconds."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None, "a run on an event loop is in a task"
         with self._lock:
             self.check()
-            self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+            self._loop, self._task, self._cancels = loop, task, 0
+        if timeout is not None:
+            self._due = loop.time() + timeout
+            # One alarm serves the whole run: when it rings too early, it is set again. A new one for each effect would cost more.
+            if self._alarm is None or self._alarm.when() > self._due:
+                self._set_alarm(loop, self._due)
+        return task
 
     def close_task(self) -> None:
         """Nothing is under way any more."""
         with self._lock:
             self._task = None
+        self._due = inf
+
+    def close(self) -> None:
+        """The run is over, or waits for a person: nothing of it stays in the event loop."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        self.close()
+        self._alarm = loop.call_at(when, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = None
+        task = self._task
+        if task is None or self._due == inf:
+            return
+        if loop.time() < self._due:
+            self._set_alarm(loop, self._due)
+        else:
+            self._cancels += 1
+            task.cancel()
+
+    def took_back(self, task: asyncio.Task[Any], before: int) -> bool:
+        """Take back the cancellations of the job's own. True when there were any and `task` was not cancelled by anybody else besides."""
+        mine, self._cancels = self._cancels, 0
+        left = task.cancelling()
+        for _ in range(mine):
+            left = task.uncancel()
+        return mine > 0 and left <= before
 
 
 class Work(NamedTuple):
@@ -227,20 +268,26 @@ async def in_thread(work: Callable[[], T]) -> T:
     return result
 
 
-async def on_task(job: Job, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` so that `job.cancel` ends it: as `CancelRequested` when the job asked, as `CancelledError` when anybody else did."""
+async def on_task(job: Job, work: Coroutine[Any, Any, T], within: float | None = None) -> T:
+    """Await `work` so that `job.cancel` ends it: as `CancelRequested` when the job asked, as `CancelledError` when anybody else did.
+
+    After `within` seconds it ends as `TimedOut`, also when it would not be cancelled and returned too late.
+    """
     try:
-        job.open_task()
+        task = job.open_task(within)
     except CancelRequested:
         work.close()
         raise
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
+    before = task.cancelling()
     try:
-        return await work
+        done = await work
     except asyncio.CancelledError:
-        if job.cancel_reason is None or task is None or task.uncancel() > before:
+        if not job.took_back(task, before):
             raise
-        raise CancelRequested(job.cancel_reason) from None
+        if job.cancel_reason is not None:
+            raise CancelRequested(job.cancel_reason) from None
+        raise TimedOut from None
     finally:
         job.close_task()
+        job.took_back(task, before)
+    return done

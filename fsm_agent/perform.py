@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeGuard
 
 from fsm_agent.effects import (
     Answered,
@@ -67,22 +67,34 @@ class Performer:
         except CancelRequested as request:
             return Cancelled(str(request), job.now())
 
-    async def aperform(self, effect: Effect, job: Job) -> AsyncGenerator[str | Outcome | None]:
-        """The same on the event loop: yields pieces of a streamed reply, and last the outcome."""
+    def streams(self, effect: Effect, job: Job) -> TypeGuard[CallModel]:
+        """Whether the outcome of `effect` comes in pieces on the event loop: see `astream`."""
+        return isinstance(effect, CallModel) and self._model.streams(job)
+
+    async def aperform(self, effect: Effect, job: Job) -> Outcome | None:
+        """The outcome of `effect`, on the event loop."""
         try:
             job.check()
             match effect:
                 case CallModel():
-                    async with aclosing(self._model.aperform(effect, job)) as stream:
-                        while (item := await on_task(job, _next(stream))) is not None:
-                            yield item
+                    return await self._model.aperform(effect, job)
                 case CallTools():
-                    yield await on_task(job, self._tools.aperform(effect, job))
+                    return await self._tools.aperform(effect, job)
                 case Wait(seconds=seconds):
                     await on_task(job, job.clock.asleep(seconds))
-                    yield Waited(job.now())
+                    return Waited(job.now())
                 case AskHuman():
-                    yield await on_task(job, self._aask(effect, job))
+                    return await on_task(job, self._aask(effect, job))
+        except CancelRequested as request:
+            return Cancelled(str(request), job.now())
+
+    async def astream(self, effect: CallModel, job: Job) -> AsyncGenerator[str | Outcome]:
+        """The pieces of a streamed reply, and last the outcome."""
+        try:
+            job.check()
+            async with aclosing(self._model.astream(effect, job)) as stream:
+                while (item := await on_task(job, _next(stream))) is not None:
+                    yield item
         except CancelRequested as request:
             yield Cancelled(str(request), job.now())
 

@@ -15,7 +15,7 @@ from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
-from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, blocking
+from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, blocking, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
 from fsm_agent.replies import ChunkReader, failed, read_message
@@ -49,7 +49,7 @@ class ModelPerformer:
     def perform(self, effect: CallModel, job: Job) -> Generator[Work, Any, Replied | ModelFailed]:
         """Make the request on a worker thread; yields pieces of the reply when the job streams."""
         model, kwargs = self._target(effect)
-        reader = ChunkReader() if self._streams(job) else None
+        reader = ChunkReader() if self.streams(job) else None
         shown = _shown(effect, job)
 
         def work(emit: Emit) -> Replied:
@@ -70,10 +70,25 @@ class ModelPerformer:
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
             return self._failed(error, effect, job, reader)
 
-    async def aperform(self, effect: CallModel, job: Job) -> AsyncGenerator[str | Replied | ModelFailed]:
-        """The same on the event loop; the last item is the outcome."""
+    async def aperform(self, effect: CallModel, job: Job) -> Replied | ModelFailed:
+        """The same on the event loop, for a job that does not stream."""
         begun = job.clock.monotonic()
-        reader = ChunkReader() if self._streams(job) else None
+        try:
+            model, kwargs = self._target(effect)
+            message = await on_task(job, self._agenerated(model, effect, job, kwargs), effect.timeout)
+            reply = self._read(message, effect, job)
+        except TimedOut:
+            return _timed_out(effect, job, None)
+        except (CancelRequested, FsmAgentError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
+            return self._failed(error, effect, job, None)
+        return _timed_out(effect, job, None) if job.clock.monotonic() - begun > effect.timeout else reply
+
+    async def astream(self, effect: CallModel, job: Job) -> AsyncGenerator[str | Replied | ModelFailed]:
+        """The same for a job that streams: the pieces that are shown, and last the outcome."""
+        begun = job.clock.monotonic()
+        reader = ChunkReader()
         try:
             async with aclosing(self._arequest(effect, job, reader, begun)) as items:
                 async for item in items:
@@ -87,13 +102,9 @@ class ModelPerformer:
             yield self._failed(error, effect, job, reader)
 
     async def _arequest(
-        self, effect: CallModel, job: Job, reader: ChunkReader | None, begun: float
+        self, effect: CallModel, job: Job, reader: ChunkReader, begun: float
     ) -> AsyncGenerator[str | Replied]:
         model, kwargs = self._target(effect)
-        if reader is None:
-            message = await _within(self._agenerated(model, effect, job, kwargs), effect.timeout)
-            yield self._read(message, effect, job)
-            return
         stream = model.astream(list(effect.messages), job.config, **kwargs)
         shown = _shown(effect, job)
         try:
@@ -167,7 +178,7 @@ class ModelPerformer:
             return replace(outcome, retryable=True, retry_after=0.0)
         return outcome
 
-    def _streams(self, job: Job) -> bool:
+    def streams(self, job: Job) -> bool:
         """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens."""
         return job.streaming or self._prepared.streams or (job.traced and _wants_tokens(job))
 

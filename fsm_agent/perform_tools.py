@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fsm_agent.effects import Call, CallTools, Result, Returned
-from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread
+from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread, on_task
 from fsm_agent.language import texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.redact import redact_text
@@ -65,13 +65,45 @@ class ToolPerformer:
         job.attempt = effect.attempt
         results: list[Result] = []
         for batch in self._batches(effect):
-            tasks = [asyncio.ensure_future(self._akept(call, effect, job)) for call in batch]
-            try:
-                results.extend(_or_stop(await asyncio.gather(*tasks)))
-            finally:
-                for task in tasks:
-                    task.cancel()
+            if len(batch) == 1 and job.keep is None and self._in_thread(batch[0]):
+                results.append(await self._alone(batch[0], effect, job))
+            else:
+                results.extend(_or_stop(await on_task(job, self._gathered(batch, effect, job))))
         return Returned(results=tuple(results), at=job.now())
+
+    def _in_thread(self, call: Call) -> bool:
+        tool = self._tools.resolve(call.tool)
+        return tool is not None and tool.afunc is None
+
+    async def _alone(self, call: Call, effect: CallTools, job: Job) -> Result:
+        """One call of a sync tool: its thread is a context of its own, so it needs no task."""
+        tool = self._tools.resolve(call.tool)
+        if tool is None:
+            return _gone(call, job)
+        begun = job.clock.monotonic()
+        timeout = self._timeout(tool, effect)
+        try:
+            value = await on_task(job, in_thread(lambda: _run(tool, call, job)), timeout)
+        except TimedOut:
+            return self._timed_out(tool, call, job, timeout)
+        except CancelRequested:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result
+            return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
+        seconds = job.clock.monotonic() - begun
+        return (
+            self._timed_out(tool, call, job, timeout)
+            if seconds > timeout
+            else self._returned(tool, call, value, seconds)
+        )
+
+    async def _gathered(self, batch: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | _Stop]:
+        tasks = [asyncio.ensure_future(self._akept(call, effect, job)) for call in batch]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def _batches(self, effect: CallTools) -> list[tuple[Call, ...]]:
         """The calls in groups that may run together: at most `parallel`, and an exclusive tool alone."""

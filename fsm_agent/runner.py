@@ -11,7 +11,7 @@ from typing import Any, Final
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
-from fsm_agent.effects import Broke, Cancelled, Effect, Outcome
+from fsm_agent.effects import Broke, CallModel, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, UnknownRun
 from fsm_agent.jobs import HERE, Here, Work
 from fsm_agent.machine import DEFAULT_MACHINE
@@ -114,20 +114,23 @@ class Runner:
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
                 if isinstance(item, Transitioned):
-                    yield item
+                    if run.job.streaming:
+                        yield item
                     item = next(core, None)
                     continue
-                if outcome is None:
-                    async with aclosing(self._aperform(run, item)) as performing:
+                if outcome is not None:
+                    pass
+                elif self._performer.streams(item, run.job):
+                    async with aclosing(self._astream(run, item)) as performing:
                         async for piece in performing:
                             if isinstance(piece, Token):
                                 yield piece
                             else:
                                 outcome = piece
+                else:
+                    outcome = await self._aperform(run, item)
                 item, outcome = _send(core, outcome), None
-            if run.trail is not None:
-                await adurable(conclude(run))
-            result = self._finish(run)
+            result = await self._afinish(run)
         except BaseException as error:
             self._broken_off(run, error)
             await trace.afail(error)
@@ -237,19 +240,28 @@ class Runner:
     def _begin(self, run: Run, effect: Effect) -> Future[None]:
         return begin(run, effect, asks_here=self._performer.asks_here, tools=self._tools)
 
-    async def _aperform(self, run: Run, effect: Effect) -> AsyncGenerator[Token | Outcome | None]:
+    async def _aperform(self, run: Run, effect: Effect) -> Outcome | None:
         rest = rest_of(run, effect, self._tools)
         try:
             if rest.effect is None:
-                yield rest.outcome(None, run.job.now())
-                return
+                return rest.outcome(None, run.job.now())
             if run.trail is not None:
                 await adurable(self._begin(run, rest.effect))
-            async with aclosing(self._performer.aperform(rest.effect, run.job)) as performing:
+            return rest.outcome(await self._performer.aperform(rest.effect, run.job), run.job.now())
+        except FsmAgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
+            return _broke(run, error)
+
+    async def _astream(self, run: Run, effect: CallModel) -> AsyncGenerator[Token | Outcome]:
+        """The outcome of a call of the model, with the pieces of its reply. Nothing of such a call outlives a crash: it is made again."""
+        run.recovered = None
+        try:
+            if run.trail is not None:
+                await adurable(self._begin(run, effect))
+            async with aclosing(self._performer.astream(effect, run.job)) as performing:
                 async for piece in performing:
-                    yield (
-                        Token(run.job.run_id, piece) if isinstance(piece, str) else rest.outcome(piece, run.job.now())
-                    )
+                    yield Token(run.job.run_id, piece) if isinstance(piece, str) else piece
         except FsmAgentError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
@@ -260,6 +272,7 @@ class Runner:
             self._active[run.job.run_id] = run
 
     def _leave(self, run: Run) -> None:
+        run.job.close()
         with self._lock:
             self._active.pop(run.job.run_id, None)
         self._close(run)
@@ -272,6 +285,11 @@ class Runner:
             with self._lock:
                 self._suspended[run.job.run_id] = run
         return run.result()
+
+    async def _afinish(self, run: Run) -> RunResult:
+        if run.trail is not None:
+            await adurable(conclude(run))
+        return self._finish(run)
 
     def _broken_off(self, run: Run, error: BaseException) -> None:
         """Leave a terminal, consistent run behind, whatever broke it off."""

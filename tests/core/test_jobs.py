@@ -475,3 +475,76 @@ def test_a04_every_tool_sees_the_callers_context_and_none_another_tools(way: str
     assert sorted({name for name, _ in seen}) == ["again", "coro", "plain", "timed"]
     assert {colour for _, colour in seen} == {"red"}
     assert len([name for name, _ in seen if name == "again"]) == 2
+
+
+# ---------------------------------------------------------------- one alarm for a whole run
+
+
+async def test_an_overdue_await_ends_as_timed_out_and_leaves_the_task_as_it_was() -> None:
+    """The alarm is the job's own business: nobody else sees a cancellation."""
+    job = new_job()
+    with pytest.raises(TimedOut):
+        await on_task(job, sleeping(), 0.01)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_shorter_time_out_after_a_longer_one_rings_in_time() -> None:
+    """The alarm of an earlier effect never delays that of a later one, and never hits it too early."""
+    job = new_job()
+
+    async def soon() -> str:
+        await asyncio.sleep(0.02)
+        return "in time"
+
+    assert await on_task(job, soon(), PATIENCE) == "in time"
+    assert await on_task(job, soon(), PATIENCE / 2) == "in time"
+    assert await on_task(job, soon(), PATIENCE) == "in time"
+    with pytest.raises(TimedOut):
+        await on_task(job, sleeping(), 0.02)
+
+
+async def test_a_time_out_and_a_cancellation_at_once_are_a_cancellation() -> None:
+    """Both cancel the task; both are taken back, and the run learns that it was asked to stop."""
+    job = new_job()
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.01, job.cancel, "enough")
+    loop.call_later(0.01, job.cancel, "enough")
+    with pytest.raises(CancelRequested, match="enough"):
+        await on_task(job, sleeping(), 0.01)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_closed_job_leaves_no_alarm_in_the_loop() -> None:
+    """A service that serves many runs does not collect their time-outs."""
+    job = new_job()
+
+    async def ready() -> str:
+        return "result"
+
+    await on_task(job, ready(), PATIENCE)
+    assert job._alarm is not None
+    alarm = job._alarm
+    job.close()
+    assert alarm.cancelled()
+
+
+async def test_a_run_on_the_loop_sets_one_alarm_for_all_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time-out for each call costs nothing but a look at the clock."""
+    loop = asyncio.get_running_loop()
+    set_for: list[float] = []
+    call_at = loop.call_at
+
+    def counting(when: float, *rest: Any, **options: Any) -> asyncio.TimerHandle:
+        set_for.append(when)
+        return call_at(when, *rest, **options)
+
+    monkeypatch.setattr(loop, "call_at", counting)
+    steps = 20
+    model = ScriptedModel([*(call("look", q=f"Oslo {number}") for number in range(steps)), "done"])
+    agent = Agent(model, [look], logger=silent_logger(), limits=Limits(max_steps=steps + 1))
+    assert (await agent.ainvoke("go")).ok
+    assert len(set_for) <= 4, len(set_for)
