@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
@@ -20,7 +21,7 @@ __all__ = ["NOTHING", "Kept", "Noted", "batch_lines", "noted", "scan"]
 
 _ENTRY, _SEAL, _TEXT, _RUN = b'{"entry":', b',"seal":', b'{"seal":', b'{"run":'
 _NOTED_BYTES: Final = 128
-# Not `entries.written`: that takes an infinity for null, and the lines about a run must come back as they were.
+# Not `entries.written`: that takes NaN for null, and the lines about a run must come back as they were.
 _json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -83,6 +84,8 @@ NOTHING: Final = Kept()
 def batch_lines(entries: Sequence[Stored], info: RunInfo, before: str) -> tuple[bytes, str]:
     """The lines of an append after which `info` is known, and their digest; `before` is that of the append before. Raises `ValueError`."""
     fields = {**asdict(info), "before": before}
+    if info.lease == math.inf:
+        fields["lease"] = None  # JSON has no infinity
     check = _digest(fields)
     lines = [_entry_line(entry) for entry in entries]
     lines.append(_json({"run": {**fields, "check": check}}))
@@ -133,7 +136,7 @@ class _Reading:
         if check != _digest(fields) or before != (self.ends[-1][1] if self.ends else ""):
             return "is followed by a line about the run that was changed, or does not follow from the one before"
         del fields["before"]
-        info = RunInfo(**fields)
+        info = RunInfo(**{**fields, "lease": math.inf if fields["lease"] is None else fields["lease"]})
         head = self.entries[-1].seal if self.entries else ""
         if (info.run_id, info.entries, info.head) != (self.run_id, len(self.entries), head):
             return f"is followed by a line about run {info.run_id!r} with {info.entries} entries, which are not these"

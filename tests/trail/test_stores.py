@@ -240,6 +240,18 @@ def test_a_lease_that_ran_out_frees_the_run(trail_store: TrailStore) -> None:
     assert trail_store.info("r") == replace(before, owner="other", lease=500.0)
 
 
+def test_a_lease_may_be_endless(shelf: Shelf) -> None:
+    """As it is while somebody is asked in place: no time frees the run, its owner does."""
+    begun(shelf.store, owner=new_owner(), lease=float("inf"))
+    store = shelf.store if shelf.kind == "memory" else shelf.reopen()
+    info = store.info("r")
+    assert info.lease == float("inf")
+    with pytest.raises(RunHeld):
+        store.claim("r", "other", 1.0, 4e9)
+    store.append(batch(owner=info.owner, lease=0.0)).result(PATIENCE)
+    assert store.claim("r", "other", 60.0, 50.0).owner == "other"
+
+
 def test_a_process_that_is_gone_frees_its_runs(shelf: Shelf) -> None:
     """A run whose owner was a process of this machine is free as soon as that has ended; one of another machine is not."""
     with shelf.elsewhere("owner") as child:
