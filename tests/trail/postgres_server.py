@@ -30,6 +30,8 @@ SETTINGS = {
     "log_min_error_statement": "panic",
 }
 PATIENCE = 60.0
+# Where it can be had, the server ends with the process that started it, however that ends.
+TOGETHER = ["setpriv", "--pdeathsig", "QUIT", "--"] if shutil.which("setpriv") else []
 
 
 def binaries() -> Path | None:
@@ -72,7 +74,7 @@ class Server:
         settings = [f"--{name}={value}" for name, value in SETTINGS.items()]
         settings.append(f"--unix_socket_directories={self.folder}")
         with (self.folder / "log").open("ab") as log:
-            command = [str(self._programs / "postgres"), "-D", str(self.folder / "data"), *settings]
+            command = [*TOGETHER, str(self._programs / "postgres"), "-D", str(self.folder / "data"), *settings]
             self._running = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, **self._account
             )

@@ -366,14 +366,16 @@ def test_a_server_that_falls_over_leaves_nothing_half_written(
         holder.execute(named("LOCK TABLE {entries} IN SHARE MODE"))
         lost = store.append(batch("a", entries=entries(1, 5), status="completed"))
         wait_for_a_waiter(conninfo)
+        behind = [store.append(batch("b", entries=entries(seq, seq))) for seq in (1, 2)]
         server.stop(how)
         try:
-            assert isinstance(error_of(lost), TrailError)
+            assert {type(error_of(future)) for future in (lost, *behind)} == {postgres_link.ServerAway}
             holder.close()
         finally:
             server.start()
     assert store.read("a") == entries(0, 0)
     assert store.info("a").status == RUNNING
+    assert store.read("b") == entries(0, 0)
     store.append(batch("a", entries=entries(1, 2))).result()
     assert store.read("a") == entries(0, 2)
 
@@ -424,6 +426,26 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(
     assert store.read(asked.run_id)[-len(asked.entries) :] == asked.entries or not asked.entries
     info = store.info(asked.run_id)
     assert (info.status, info.lease, info.owner) == (asked.status, asked.lease, "me" if asked.lease else "")
+
+
+def test_a_commit_that_lands_late_is_not_taken_for_somebody_elses(
+    conninfo: str, store: PostgresTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old session commits a new run while the new one is about to: the run is there once, and the append succeeds."""
+    asked, write, calls = batch("new", entries=entries(0, 2)), PostgresTrail._write, []
+
+    def land(self: PostgresTrail, connection: postgres_link.Connection, change: Any) -> None:
+        calls.append(self)
+        if calls == [store]:
+            connection.close()
+        elif calls == [store, store]:
+            with closing(PostgresTrail(conninfo)) as old:
+                old.append(asked).result()
+        write(self, connection, change)
+
+    monkeypatch.setattr(PostgresTrail, "_write", land)
+    assert error_of(store.append(asked)) is None
+    assert store.read("new") == asked.entries
 
 
 def test_a_batch_of_somebody_else_is_not_taken_for_the_one_that_was_lost(
@@ -653,17 +675,21 @@ store = PostgresTrail(sys.argv[1])
 def append(seq):
     entry = Stored(seq, "x", f"s{seq}")
     store.append(Batch(run_id="r", owner="me", lease=9.0, time=1.0, status="running", entries=(entry,))).result(60)
+def sessions():
+    return {link.run(lambda connection, _: connection.info.backend_pid) for link in (store._writing, store._reading)}
 append(0)
-store.runs()
+before = sessions()
 child = os.fork()
 if not child:
     append(1)
     assert len(store.read("r")) == 2
+    assert not sessions() & before
     store.close()
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 append(2)
 print(len(store.read("r")))
+assert sessions() == before
 store.close()
 """
 
