@@ -75,6 +75,7 @@ KNOWN_TO = {
     ("typer", "rich", "click"): ("fsm_agent.cli",),
     ("huggingface_hub", "xllamacpp"): ("fsm_agent.local",),
     ("cryptography",): ("fsm_agent.trail.chain", "fsm_agent.trail.cipher"),
+    ("opentelemetry",): ("fsm_agent.trail.spans", "fsm_agent.trail.export"),  # the last one names the type only
     ("psycopg",): ("fsm_agent.trail.postgres_link",),
     ("tiktoken",): ("fsm_agent.memory.tokens",),
     ("langchain_core.vectorstores", "langchain_core.embeddings"): (
@@ -96,7 +97,11 @@ def test_every_outside_import_is_a_declared_dependency() -> None:
     project = CONFIG["project"]
     requirements = [
         *project["dependencies"],
-        *(r for extra in ("local", "redis", "crypto", "postgres") for r in project["optional-dependencies"][extra]),
+        *(
+            r
+            for extra in ("local", "redis", "crypto", "postgres", "otel")
+            for r in project["optional-dependencies"][extra]
+        ),
     ]
     declared = {re.split(r"[^\w.-]", requirement)[0].replace("-", "_").lower() for requirement in requirements}
     # These come with a declared one, by its own promise; the last is asked for by name where somebody names its models.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fsm_agent.cli import options
+from fsm_agent.cli import options, trail_commands
 from fsm_agent.cli.console import tolerant
 from fsm_agent.cli.endings import Commands
 from fsm_agent.cli.env_file import load_env_file
@@ -97,9 +97,13 @@ def _run(
         str, typer.Option(metavar="full|window:N", help="What the model sees of the run: all, or the newest N rounds.")
     ] = "window:5",
     approve: Annotated[
-        Literal["ask", "yes", "no"],
-        typer.Option(help="Who decides about calls that need approval: you at the terminal, or always the same."),
+        Literal["ask", "yes", "no", "defer"],
+        typer.Option(
+            help="Who decides about calls that need approval: you at the terminal, always the same, or somebody later, with "
+            "--store (fsm-agent approve, deny, edit, answer)."
+        ),
     ] = "ask",
+    store: options.Store = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
     stream: Annotated[
@@ -114,21 +118,39 @@ def _run(
 ) -> None:
     """Run TASK to its end: the answer on standard output, what happens and the summary on standard error."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import choice, run, toolbox  # noqa: PLC0415 - the engine, for commands that run it
+    from fsm_agent.cli import choice, origin, run, stores, toolbox  # noqa: PLC0415 - the engine, for commands that run it
 
+    read, offered, chosen = (
+        run.read_task(task),
+        toolbox.toolbox(tools, files),
+        choice.choose(model, base_url, os.environ),
+    )
+    made = origin.Origin.made(
+        chosen,
+        tools=tools,
+        files=files,
+        dialect=dialect,
+        system=system,
+        language=language,
+        memory=memory,
+        approve=approve,
+    )
     order = run.Order(
-        task=run.read_task(task),
+        task=read,
         memory=run.memory_of(memory),
-        tools=toolbox.toolbox(tools, files),
-        choice=choice.choose(model, base_url, os.environ),
+        tools=offered,
+        choice=chosen,
         limits=configured,
         dialect=dialect,
         system=system,
         language=language,
         approve=approve,
+        store=stores.new_or_existing(store),
+        origin=made.data(),
     )
     result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
-    raise typer.Exit(run.report(result, model=order.choice.model, as_json=as_json, quiet=quiet))
+    on = stores.ways_on(result, store) if order.store is not None else ""
+    raise typer.Exit(run.report(result, model=order.choice.model, as_json=as_json, quiet=quiet, go_on=on))
 
 
 @app.command("demo", epilog=_EPILOG)
@@ -231,7 +253,7 @@ def _diagram(
         str | None,
         typer.Option("--run", metavar="RUN", help="Draw this run into it, under its own limits.", show_default=False),
     ] = None,
-    store: options.Runs = None,
+    store: options.Store = None,
     env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
@@ -249,13 +271,16 @@ def _diff(
     *,
     format: options.Format = None,
     output: options.Output = None,
-    store: options.Runs = None,
+    store: options.Store = None,
     debug: options.Debug = False,
 ) -> None:
     """Draw two runs on one picture: what only A did, what only B did, and where they part."""
     from fsm_agent.cli import diagram  # noqa: PLC0415 - the engine, for commands that show it
 
     diagram.show_diff(first, second, diagram.Place(output, format), store=store)
+
+
+trail_commands.add_to(app)
 
 
 @models.command("pull")

@@ -19,7 +19,8 @@ from fsm_agent.tools.spec import Invalid
 
 __all__ = ["Policy", "approver_for"]
 
-Policy = Literal["ask", "yes", "no"]
+Policy = Literal["ask", "yes", "no", "defer"]
+"""Who decides: a person at the terminal, always the same, or whoever comes later (the run is suspended)."""
 
 _QUESTION: Final = "[y] run it  [n] refuse  [e] edit  [q] refuse and stop, or a reason to refuse: "
 
@@ -39,7 +40,7 @@ def approver_for(
         return lambda call: Approve()
     if policy == "no":
         return lambda call: Deny("calls that need approval are refused in this session")
-    if not (interactive(sys.stdin) and interactive(sys.stderr)):
+    if policy == "defer" or not (interactive(sys.stdin) and interactive(sys.stderr)):
         return None
 
     def ask(call: Call) -> Decision:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Final, get_args
 
 from fsm_agent.cli.console import note, put
+from fsm_agent.cli.stores import stored_run
 from fsm_agent.diagrams import Detail, Format, PngDiagram, TextDiagram, diagram, diff
 from fsm_agent.errors import RunError
 from fsm_agent.limits import Limits
-from fsm_agent.trail import Entry, SQLiteTrail, chain_from_env
-from fsm_agent.trail.cipher import cipher_from_env
-from fsm_agent.trail.reader import read_entries
+from fsm_agent.trail import Entry
 
 __all__ = ["Place", "recorded", "show_diagram", "show_diff"]
 
@@ -50,7 +49,7 @@ class Place:
         return self.format or "mermaid"
 
 
-def show_diagram(limits: Limits, place: Place, *, detail: Detail, run: str | None, store: Path | None) -> None:
+def show_diagram(limits: Limits, place: Place, *, detail: Detail, run: str | None, store: str | None) -> None:
     """The machine under `limits`; with a run, that run under its own. Raises `FsmAgentError` for what cannot be drawn."""
     format = place.written_as
     if run is None:
@@ -60,7 +59,7 @@ def show_diagram(limits: Limits, place: Place, *, detail: Detail, run: str | Non
     _put(diagram(format, entries, limits=own, detail=detail), place)
 
 
-def show_diff(first: str, second: str, place: Place, *, store: Path | None) -> None:
+def show_diff(first: str, second: str, place: Place, *, store: str | None) -> None:
     """Two runs on one picture, under the limits of the first. Raises `FsmAgentError` for what cannot be drawn."""
     format = place.written_as
     entries, limits = recorded(store, first)
@@ -68,19 +67,13 @@ def show_diff(first: str, second: str, place: Place, *, store: Path | None) -> N
     _put(diff(entries, others, format, limits=limits), place)
 
 
-def recorded(store: Path | None, run: str) -> tuple[tuple[Entry, ...], Limits]:
+def recorded(store: str | None, run: str) -> tuple[tuple[Entry, ...], Limits]:
     """The entries of a stored run, checked, and the limits that it had.
 
-    Raises `RunError` without a file, `UnknownRun`, and `TrailError` for a trail that is damaged or locked.
+    Raises `RunError` without a store, `UnknownRun`, and `TrailError` for a trail that is damaged or locked.
     """
-    if store is None or not store.is_file():
-        said = "no store is given" if store is None else f"there is no store {str(store)!r}"
-        raise RunError(f"{said}; name the file that the run was written to: --store FILE")
-    trails = SQLiteTrail(store)
-    try:
-        entries = read_entries(trails, run, chain=chain_from_env(), cipher=cipher_from_env())
-    finally:
-        trails.close()
+    with stored_run(store, run) as stored:
+        entries = stored.story.entries
     return entries, Limits(**entries[0].body["setup"]["limits"])
 
 

@@ -27,8 +27,9 @@ __all__ = [
     "Model",
     "Output",
     "Quiet",
-    "Runs",
+    "Store",
     "Tools",
+    "switched_off",
     "with_limits",
 ]
 
@@ -59,8 +60,8 @@ Dialect = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="How the model is asked and read: native (its tool calling), json_action or react (text). "
-        "Default: json_action for a local model, else native.",
+        help="How the model is asked and read: native (its tool calling), json_action or react (text), or "
+        "guided_json (for small models). Default: guided_json for a local model, else native.",
         show_default=False,
     ),
 ]
@@ -93,9 +94,13 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to FILE, not to standard output.", show_default=False),
 ]
-Runs = Annotated[
-    Path | None,
-    typer.Option("--store", metavar="FILE", help="The file that runs were written to.", show_default=False),
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where runs are kept: an SQLite file, a directory (JSON Lines), or postgresql://... Default: FSM_AGENT_STORE.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, and what went wrong.")]
@@ -115,7 +120,9 @@ def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrapped(**values: Any) -> Any:
         given = {name: values.pop(name) for name in Limits.model_fields}
-        return command(**values, limits={name: _off(name, text) for name, text in given.items() if text is not None})
+        return command(
+            **values, limits={name: switched_off(name, text) for name, text in given.items() if text is not None}
+        )
 
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
     limits = [_parameter(name, field) for name, field in Limits.model_fields.items()]
@@ -123,7 +130,7 @@ def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _off(name: str, text: str) -> str | None:
+def switched_off(name: str, text: str) -> str | None:
     """None for the word "none", where the limit may be switched off; else the text, for `Limits` to read."""
     optional = types.NoneType in get_args(Limits.model_fields[name].annotation)
     return None if optional and text.strip().lower() == "none" else text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 
@@ -27,12 +28,17 @@ from fsm_agent.memory import Full, Memory, Window
 from fsm_agent.observe import Logger, json_logger, silent_logger
 from fsm_agent.records import RunResult, Token
 from fsm_agent.tools.registry import Registry
+from fsm_agent.trail import TrailStore
 
 __all__ = ["Order", "Watch", "carry_out", "memory_of", "patient", "read_task", "report"]
 
 _MAX_TASK_CHARS: Final = 1_000_000
 _LOCAL_MODEL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
+_LOST: Final = (
+    "Nobody can be asked here, so the run ends. Run it at a terminal, decide with --approve yes|no, or keep it with "
+    "--store FILE."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,8 @@ class Order:
     language: Language | None = None
     memory: Memory = field(default_factory=Window)
     approve: Policy = "ask"
+    store: TrailStore | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_task(given: str) -> str:
@@ -83,11 +91,15 @@ def memory_of(text: str) -> Memory:
     raise DefinitionError(f"--memory {text!r}: write full, or window:N for the newest N rounds")
 
 
-def carry_out(order: Order, watch: Watch) -> RunResult:
+def carry_out(
+    order: Order, watch: Watch, *, run_id: str | None = None, act: Callable[[Agent], RunResult] | None = None
+) -> RunResult:
     """Run the order and show it on standard error; standard output stays untouched.
 
-    Raises `FsmAgentError` when the agent cannot be built.
+    With `act` an earlier run, `run_id`, is gone on with instead. Raises `FsmAgentError` when the agent cannot be built.
     """
+    if order.approve == "defer" and order.store is None:
+        raise DefinitionError("--approve defer keeps the run for a later decision, so it needs --store FILE")
     choice, limits = order.choice, patient(order)
     dialect_for(order.dialect, choice.model)  # a wrong name is told now, not after a download
     if not watch.quiet:
@@ -97,9 +109,10 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
         start(choice.model, quiet=watch.quiet)
     shown = watch.quiet or watch.log
     view = view_for(limits, quiet=shown, streaming=bool(watch.streaming))
-    run_id = uuid.uuid4()
+    own = uuid.uuid4()
+    run_id = run_id or str(own)
     agent = _agent(
-        replace(order, limits=limits), view, json_logger(sys.stderr) if watch.log else silent_logger(), str(run_id)
+        replace(order, limits=limits), view, json_logger(sys.stderr) if watch.log else silent_logger(), run_id
     )
 
     def told() -> None:
@@ -107,8 +120,10 @@ def carry_out(order: Order, watch: Watch) -> RunResult:
         note("cancelling; Ctrl-C again kills", "yellow")
 
     streaming = watch.streaming if watch.streaming is not None else isinstance(view, LiveView)
-    with cancelling_on_interrupt(lambda: agent.cancel(str(run_id), "Ctrl-C"), told), stdout_reserved(), view:
-        config = RunnableConfig(run_id=run_id)
+    with cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told), stdout_reserved(), view:
+        if act is not None:
+            return act(agent)
+        config = RunnableConfig(run_id=own)
         if not streaming:
             return agent.invoke(order.task, config)
         for item in agent.stream(order.task, config):
@@ -145,6 +160,8 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
             approve=approve,
             logger=logger,
             observers=(view.moved,),
+            store=order.store,
+            origin=order.origin,
         )
     except FsmAgentError:
         raise
@@ -154,19 +171,19 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
     return agent
 
 
-def report(result: RunResult, *, model: str, as_json: bool, quiet: bool) -> int:
-    """Write the answer, or the document, to standard output, the summary to standard error; return the exit code."""
+def report(result: RunResult, *, model: str, as_json: bool, quiet: bool, go_on: str = "") -> int:
+    """Write the answer, or the document, to standard output, the summary to standard error; return the exit code.
+
+    `go_on` says how to go on with a suspended run; "" for a run that no store keeps.
+    """
     code = EXIT_CODES[result.status]
     if not quiet:
         for line in retelling(result):
             err().print(line)
     if not quiet or result.status is not Status.COMPLETED:
         err().print(headline(result))
-        if result.pending is not None:
-            note(
-                "Nobody can be asked here, so the run ends. Run it at a terminal, or decide with --approve yes|no.",
-                "yellow",
-            )
+        if result.status is Status.SUSPENDED:
+            note(go_on or _LOST, "yellow")
     if as_json:
         put_json(document(result, model=model, exit_code=code))
     elif result.answer is not None:

@@ -11,7 +11,7 @@ from fsm_agent.alphabet import Status
 from fsm_agent.cli.console import safe
 from fsm_agent.effects import Usage
 from fsm_agent.observe import event_of
-from fsm_agent.records import RunResult
+from fsm_agent.records import Request, RunResult
 
 __all__ = ["document", "footer", "headline", "retelling", "tokens_text"]
 
@@ -68,9 +68,20 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def asked_document(one: Request) -> dict[str, Any]:
+    """A call that waits for a person."""
+    return {
+        "id": one.call_id,
+        "tool": one.tool,
+        "arguments": dict(one.arguments),
+        "why": one.why,
+        "digest": one.digest,
+        "expires_at": one.expires_at,
+    }
+
+
 def document(result: RunResult, *, model: str, exit_code: int) -> dict[str, Any]:
     """The result as plain JSON values. Transitions have the keys of the log event; messages are OpenAI's."""
-    pending = result.pending.calls if result.pending is not None else ()
     return {
         "run_id": result.run_id,
         "status": result.status.value,
@@ -88,7 +99,8 @@ def document(result: RunResult, *, model: str, exit_code: int) -> dict[str, Any]
             {"tool": call.tool, "arguments": dict(call.arguments), "result": one.text}
             for call, one in zip(result.calls, result.results, strict=False)
         ],
-        "pending": [{"id": call.id, "tool": call.tool, "arguments": dict(call.arguments)} for call in pending],
+        "pending": [asked_document(one) for one in result.requests],
         "transitions": [event_of(record) for record in result.transitions],
         "messages": convert_to_openai_messages(list(result.messages)),
+        "trail_head": result.trail_head,
     }

@@ -43,32 +43,34 @@ def _several(source: Any) -> Iterable[Any]:
     return source if isinstance(source, Registry | list | tuple) else (source,)
 
 
-def load(spec: str) -> Any:
+def load(spec: str, option: str = "--tools") -> Any:
     """What `module:attribute` names, or what it returns for `module:attribute()`. The current directory comes first.
+
+    `option` is where the spec stands on the command line.
 
     Raises `ToolDefinitionError` that says which part is wrong.
     """
     module_name, colon, attribute = spec.partition(":")
     name = attribute.removesuffix("()")
     if not colon or not module_name or not name:
-        raise ToolDefinitionError(f"--tools {spec!r}: write MODULE:ATTR, as in my_tools:search", tool=spec)
-    found: Any = _module(module_name, spec)
+        raise ToolDefinitionError(f"{option} {spec!r}: write MODULE:ATTR, as in my_tools:search", tool=spec)
+    found: Any = _module(module_name, spec, option)
     for part in name.split("."):
         if not hasattr(found, part):
             names = [one for one in vars(found) if not one.startswith("_")] if hasattr(found, "__dict__") else []
             raise ToolDefinitionError(
-                f"--tools {spec!r}: {module_name} has no {name}; it has {', '.join(names)}", tool=spec
+                f"{option} {spec!r}: {module_name} has no {name}; it has {', '.join(names)}", tool=spec
             )
         found = getattr(found, part)
     if attribute.endswith("()"):
         try:
             found = found()
         except Exception as error:
-            raise ToolDefinitionError(f"--tools {spec!r}: calling it failed: {_said(error)}", tool=spec) from error
+            raise ToolDefinitionError(f"{option} {spec!r}: calling it failed: {_said(error)}", tool=spec) from error
     return found
 
 
-def _module(name: str, spec: str) -> Any:
+def _module(name: str, spec: str, option: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -76,13 +78,13 @@ def _module(name: str, spec: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ToolDefinitionError(f"--tools {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
+            raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
         hint = (
             f"; write {name.removesuffix('.py')}:..." if name.endswith(".py") else f", neither installed nor in {here}"
         )
-        raise ToolDefinitionError(f"--tools {spec!r}: there is no module {name}{hint}", tool=spec) from error
+        raise ToolDefinitionError(f"{option} {spec!r}: there is no module {name}{hint}", tool=spec) from error
     except Exception as error:
-        raise ToolDefinitionError(f"--tools {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
+        raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
 
 
 def _said(error: Exception) -> str:

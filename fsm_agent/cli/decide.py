@@ -1,0 +1,298 @@
+"""`fsm-agent approve`, `deny`, `edit`, `answer`, `resume`, `cancel`: going on with a stored run, in any process and after any restart."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fsm_agent.agent import Agent
+from fsm_agent.alphabet import Status
+from fsm_agent.cli.console import note, put_json, stdout_reserved
+from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.interrupt import cancelling_on_interrupt
+from fsm_agent.cli.options import switched_off
+from fsm_agent.cli.origin import Given, agent_of, limits_of, order_of, setup_of
+from fsm_agent.cli.retell import call_text, moment
+from fsm_agent.cli.run import Watch, carry_out, report
+from fsm_agent.cli.runs import asked_document, ways_on
+from fsm_agent.cli.stores import Stored, stored_run
+from fsm_agent.context import Setup
+from fsm_agent.durable import conclude, durable
+from fsm_agent.effects import Answer, Approve, Cancelled, Decision, Deny, Edit, Expired
+from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, UnknownRun
+from fsm_agent.limits import Limits
+from fsm_agent.machine import DEFAULT_MACHINE
+from fsm_agent.records import RunResult
+from fsm_agent.recovery import Host, Resumption, reopened, taken_over
+from fsm_agent.runs import Run, drive
+from fsm_agent.trail.changes import Change
+from fsm_agent.trail.story import Asked, told
+
+__all__ = [
+    "Going",
+    "answering",
+    "approving",
+    "call_and_text",
+    "cancel_run",
+    "change_of",
+    "decide",
+    "denying",
+    "edited_arguments",
+    "editing",
+    "os_user",
+    "resume_run",
+]
+
+_SHORTEST_DIGEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Going:
+    """How a command goes on: the agent, who asks for it, and what is shown. `on`: go on once everything is decided."""
+
+    given: Given
+    by: str
+    watch: Watch
+    as_json: bool = False
+    on: bool = True
+
+
+def os_user() -> str:
+    """Who is logged in; "" where the system does not say."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+def edited_arguments(text: str) -> dict[str, Any]:
+    """What `--args` says. Raises `RunError` for anything but a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise RunError(f"--args is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError('--args is the whole arguments as one JSON object, as in --args \'{"to": "Ana"}\'')
+    return value
+
+
+def call_and_text(words: Sequence[str]) -> tuple[str | None, str]:
+    """What `answer RUN [CALL] TEXT` says. Raises `RunError` for more than two words."""
+    if len(words) > 2:  # noqa: PLR2004 - a call and a text
+        raise RunError("write: answer RUN [CALL] TEXT, with the text in quotes")
+    return (words[0] if len(words) > 1 else None), words[-1]
+
+
+def change_of(settings: Sequence[str], stored: Stored) -> Change | None:
+    """What `--set LIMIT=VALUE` asks for. Raises `DefinitionError` for what is no limit, or no value of it."""
+    given: dict[str, str | None] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise DefinitionError(f"--set {setting!r}: write LIMIT=VALUE, as in max_steps=20")
+        if name not in Limits.model_fields:
+            raise DefinitionError(f"--set {setting!r}: there is no limit {name!r}; fsm-agent limits lists them")
+        given[name] = switched_off(name, value)
+    if not given:
+        return None
+    limits = limits_of(stored).replace(**given).model_dump(mode="json")
+    return Change(limits={name: limits[name] for name in given})
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def decide(
+    store: str | None,
+    run: str,
+    call: str | None,
+    decision: Callable[[Asked], Decision],
+    going: Going,
+    *,
+    every: bool = False,
+    digest: str = "",
+) -> int:
+    """Write down a decision about one call (or `every` one that waits), and go on when it was the last. Returns the exit code.
+
+    Raises `RunError` for what nobody asks about or a digest that is another, and as `stored_run`; nothing was decided then.
+    """
+    with stored_run(store, run) as stored:
+        _check_waits(stored)
+        asked = stored.story.waiting if every else (_meant(stored, call),)
+        for one in asked:
+            _check_digest(one, digest)
+        expired = _record(stored, setup_of(stored, going.given), {one.id: decision(one) for one in asked}, going.by)
+        if expired is not None:
+            note(f"the time to decide was over at {moment(asked[0].expires_at)}: nothing was decided", "yellow")
+            return report(expired, model="", as_json=going.as_json, quiet=going.watch.quiet)
+        for one in asked:
+            note(f"{_PAST[decision(one).kind]} {one.id}: {call_text(one.tool, one.arguments)}", "green")
+        return _after(stored, going)
+
+
+_PAST: Final = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
+
+
+def _check_waits(stored: Stored) -> None:
+    story = stored.story
+    if story.waiting:
+        return
+    info = stored.journal.store.info(stored.run_id)
+    if info.ended:
+        raise RunError(f"run {stored.run_id!r} has ended ({info.status}): nothing of it waits for a decision")
+    if story.asked:
+        raise RunError(f"everything is decided in run {stored.run_id!r}; go on with it: {stored.command('resume')}")
+    raise RunError(f"run {stored.run_id!r} waits for nobody's decision; go on with it: {stored.command('resume')}")
+
+
+def _meant(stored: Stored, call: str | None) -> Asked:
+    """The call that is decided about."""
+    waiting = stored.story.waiting
+    listed = ", ".join(f"{one.id} ({one.tool})" for one in waiting)
+    if call is None:
+        if len(waiting) > 1:
+            raise RunError(f"{len(waiting)} calls wait: {listed}; say which one, or --all")
+        return waiting[0]
+    found = [one for one in waiting if one.id == call] or [one for one in waiting if one.id.startswith(call)]
+    if len(found) == 1:
+        return found[0]
+    for one in stored.story.asked:
+        if one.id == call and one.decided is not None:
+            kind, by = one.decided.body["decision"]["kind"], one.decided.body["by"]
+            raise RunError(f"call {call} is decided already: {_PAST[kind]}{f' by {by}' if by else ''}")
+    raise RunError(f"{'several calls begin with' if found else 'no call'} {call!r}; the calls that wait are {listed}")
+
+
+def _check_digest(one: Asked, digest: str) -> None:
+    if digest and (len(digest) < _SHORTEST_DIGEST or not one.digest.startswith(digest.lower())):
+        raise RunError(f"call {one.id} waits with another digest now, {one.digest[:16]}: look at it again")
+
+
+def _record(stored: Stored, setup: Setup, decisions: Mapping[str, Decision], by: str) -> RunResult | None:
+    """Make decisions durable, and leave the run waiting; the result when the time to decide was over."""
+    run = taken_over(stored.journal, stored.run_id, setup, DEFAULT_MACHINE, Host())
+    try:
+        outcome = reopened(run, Resumption(decision=decisions, by=by), run.ctx.setup)
+    except BaseException:
+        _give_back(stored, run)
+        raise
+    if isinstance(outcome, Expired):
+        core = drive(run)
+        next(core)
+        core.send(outcome)
+        core.close()
+    durable(conclude(run))
+    return run.result() if isinstance(outcome, Expired) else None
+
+
+def _give_back(stored: Stored, run: Run) -> None:
+    assert run.trail is not None, "it was taken from a store"
+    stored.journal.give_back(stored.journal.store.info(stored.run_id), run.trail.owner)
+
+
+def _after(before: Stored, going: Going) -> int:
+    """Go on when everything is decided, else say what still waits."""
+    stored = _again(before)
+    waiting = stored.story.waiting
+    if waiting:
+        for line in (f"{len(waiting)} of {len(stored.story.asked)} calls still wait:", *ways_on(stored)):
+            note(line, "yellow")
+        return _still(stored, going, EXIT_CODES[Status.SUSPENDED])
+    if not going.on:
+        note(f"everything is decided; go on with it: {stored.command('resume')}", "yellow")
+        return _still(stored, going, 0)
+    try:
+        return _go_on(stored, going, None)
+    except FsmAgentError:
+        note(f"the decision is kept; go on with the run: {stored.command('resume')}", "yellow")
+        raise
+
+
+def _again(stored: Stored) -> Stored:
+    """The run as it is now."""
+    return Stored(stored.journal, stored.run_id, told(stored.journal.entries(stored.run_id)), stored.option)
+
+
+def _still(stored: Stored, going: Going, code: int) -> int:
+    if going.as_json:
+        waiting = [asked_document(one) for one in stored.story.waiting]
+        put_json({"run_id": stored.run_id, "status": Status.SUSPENDED.value, "exit_code": code, "pending": waiting})
+    return code
+
+
+def approving(one: Asked) -> Decision:
+    """Bound to the call as it was read."""
+    return Approve(one.digest)
+
+
+def denying(reason: str, *, stop: bool) -> Callable[[Asked], Decision]:
+    """Refuse; the model reads the reason."""
+    return lambda _: Deny(reason, stop=stop)
+
+
+def editing(arguments: Mapping[str, Any]) -> Callable[[Asked], Decision]:
+    """Run it with other arguments."""
+    return lambda _: Edit(arguments)
+
+
+def answering(text: str) -> Callable[[Asked], Decision]:
+    """Do not run it: this is its result."""
+    return lambda _: Answer(text)
+
+
+# ---------------------------------------------------------------- going on
+
+
+def resume_run(store: str | None, run: str, settings: Sequence[str], going: Going) -> int:
+    """Go on with a run after a crash, a pause, or decisions. Returns the exit code.
+
+    Raises `RunError` for a run that has ended or that another process holds, and as `stored_run`.
+    """
+    with stored_run(store, run) as stored:
+        info = stored.journal.store.info(stored.run_id)
+        if info.ended:
+            raise UnknownRun(f"run {stored.run_id!r} has ended ({info.status}): nothing of it is left to go on with")
+        return _go_on(stored, going, change_of(settings, stored))
+
+
+def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
+    def act(agent: Agent) -> RunResult:
+        return agent.resume(stored.run_id, change=change, by=going.by)
+
+    if going.given.agent is None:
+        order = order_of(stored, going.given)
+        model = order.choice.model
+        result = carry_out(order, going.watch, run_id=stored.run_id, act=act)
+    else:
+        agent, model = agent_of(going.given.agent, stored.journal.store), going.given.agent
+        with (
+            cancelling_on_interrupt(
+                lambda: agent.cancel(stored.run_id, "Ctrl-C"), lambda: note("cancelling; Ctrl-C again kills", "yellow")
+            ),
+            stdout_reserved(),
+        ):
+            result = act(agent)
+    on = ""
+    if result.status is Status.SUSPENDED:
+        on = "\n".join(("Go on with one of:", *ways_on(_again(stored))))
+    return report(result, model=model, as_json=going.as_json, quiet=going.watch.quiet, go_on=on)
+
+
+def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
+    """End a run that nobody is driving. Raises `RunHeld` while a process has it, `UnknownRun` when it has ended."""
+    with stored_run(store, run) as stored:
+        began = time.monotonic()
+        if given.agent is not None and stored.story.header["thread_id"] is not None:
+            # The agent's own store of conversations has a turn open for this run.
+            if not agent_of(given.agent, stored.journal.store).cancel(stored.run_id, why):
+                raise UnknownRun(f"run {stored.run_id!r} has ended, or another process has it")
+        else:
+            taken = taken_over(stored.journal, stored.run_id, setup_of(stored, given), DEFAULT_MACHINE, Host())
+            taken.stop(Cancelled(why, taken.job.now()))
+            durable(conclude(taken))
+        note(f"cancelled run {stored.run_id} in {time.monotonic() - began:.1f} s", "yellow")

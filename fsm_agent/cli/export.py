@@ -1,0 +1,30 @@
+"""`fsm-agent export`: a stored run for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+from fsm_agent.cli.console import note, put_raw
+from fsm_agent.cli.stores import stored_run
+from fsm_agent.errors import RunError
+from fsm_agent.trail.export import to_csv, to_jsonl, to_otlp
+
+__all__ = ["ExportFormat", "export_run"]
+
+ExportFormat = Literal["jsonl", "csv", "otel"]
+_WRITERS: Final = {"jsonl": to_jsonl, "csv": to_csv, "otel": to_otlp}
+
+
+def export_run(store: str | None, run: str, *, format: ExportFormat, output: Path | None, unredacted: bool) -> None:
+    """Write a run as `format`, to standard output without a file. Raises `RunError` for a file that cannot be written; as `stored_run`."""
+    with stored_run(store, run) as stored:
+        text = _WRITERS[format](stored.story.entries, unredacted=unredacted)
+    if output is None:
+        put_raw(text.rstrip("\n"))
+        return
+    try:
+        output.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    except OSError as error:
+        raise RunError(f"cannot write {str(output)!r}: {error.strerror or error}") from error
+    note(f"wrote {output}")

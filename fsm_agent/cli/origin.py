@@ -1,0 +1,192 @@
+"""How a command made an agent: written into the trail, and read again by the command that goes on with the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+from fsm_agent.agent import Agent
+from fsm_agent.cli.approval import Policy
+from fsm_agent.cli.choice import Choice, choose, is_local
+from fsm_agent.cli.run import Order, memory_of
+from fsm_agent.cli.stores import Stored
+from fsm_agent.cli.toolbox import load, toolbox
+from fsm_agent.context import Setup
+from fsm_agent.dialects import dialect_for
+from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError
+from fsm_agent.limits import Limits
+from fsm_agent.tools.registry import Registry
+from fsm_agent.trail import TrailStore
+
+__all__ = ["Given", "Origin", "agent_of", "limits_of", "order_of", "setup_of"]
+
+_MADE_BY: Final = "fsm-agent run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a command line says about the agent that goes on; what it leaves out is as the run began."""
+
+    model: str | None = None
+    base_url: str | None = None
+    tools: tuple[str, ...] = ()
+    files: Path | None = None
+    approve: Policy | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What `fsm-agent run` was given. Never a secret: keys stay in the environment, and a URL is kept without name and password."""
+
+    model: str
+    base_url: str | None
+    dialect: str | None
+    tools: tuple[str, ...]
+    files: str | None
+    system: str | None
+    language: str | None
+    memory: str
+    approve: str
+    directory: str
+
+    def data(self) -> dict[str, Any]:
+        """The origin as JSON data."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {"made_by": _MADE_BY, **found, "tools": list(self.tools)}
+
+    @classmethod
+    def of(cls, stored: Stored) -> Self:
+        """The origin of a stored run. Raises `RunError` for a run that no command made."""
+        data = stored.story.origin
+        try:
+            if data["made_by"] != _MADE_BY:
+                raise KeyError(_MADE_BY)
+            values = {name: data[name] for name in cls.__slots__}
+        except KeyError as error:
+            raise RunError(
+                f"run {stored.run_id!r} was not begun by fsm-agent run: name the agent that began it, --agent MODULE:ATTR"
+            ) from error
+        return cls(**{**values, "tools": tuple(values["tools"])})
+
+    @classmethod
+    def made(
+        cls,
+        choice: Choice,
+        *,
+        tools: list[str] | None,
+        files: Path | None,
+        dialect: str | None,
+        system: str | None,
+        language: str | None,
+        memory: str,
+        approve: str,
+    ) -> Self:
+        """The origin of a run that begins here."""
+        return cls(
+            model=choice.model,
+            base_url=None if choice.base_url is None else _public(choice.base_url),
+            tools=tuple(tools or ()),
+            files=None if files is None else str(files.absolute()),
+            dialect=dialect,
+            system=system,
+            language=language,
+            memory=memory,
+            approve=approve,
+            directory=str(Path.cwd()),
+        )
+
+
+def _public(url: str) -> str:
+    """A base URL without what may be secret in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def limits_of(stored: Stored) -> Limits:
+    """The limits that the run is under now: those that it began with, and what was changed since."""
+    limits = Limits(**stored.story.header["setup"]["limits"])
+    for entry in stored.story.entries:
+        if entry.kind == "changed" and entry.body["limits"]:
+            limits = limits.replace(**entry.body["limits"])
+    return limits
+
+
+def _choice(origin: Origin, given: Given, environ: Mapping[str, str]) -> Choice:
+    if given.model is not None:
+        return choose(given.model, given.base_url or (None if is_local(given.model) else origin.base_url), environ)
+    if given.base_url is not None:
+        return replace(choose(origin.model, given.base_url, environ), why="the model that began the run")
+    url, here = origin.base_url, environ.get("OPENAI_BASE_URL")
+    if url is not None and here and _public(here) == url:
+        url = here  # the same server, with the name and password that the trail does not keep
+    return Choice(origin.model, url, "the model that began the run")
+
+
+def _tools(origin: Origin, given: Given) -> Registry:
+    specs = list(given.tools or origin.tools) or None
+    files = given.files or (None if origin.files is None else Path(origin.files))
+    try:
+        return toolbox(specs, files)
+    except ToolDefinitionError as error:
+        if given.tools or Path(origin.directory) == Path.cwd():
+            raise
+        raise ToolDefinitionError(
+            f"{error}. The run was begun in {origin.directory}: go there, or give --tools", tool=error.tool
+        ) from error
+
+
+def order_of(stored: Stored, given: Given) -> Order:
+    """The order that the run was begun with, changed as the command line says. Raises `FsmAgentError` for what cannot be made again."""
+    origin = Origin.of(stored)
+    language: Any = origin.language
+    policy: Any = given.approve or origin.approve
+    return Order(
+        task=str(stored.story.header["task"]),
+        choice=_choice(origin, given, os.environ),
+        tools=_tools(origin, given),
+        limits=limits_of(stored),
+        dialect=origin.dialect,
+        system=origin.system,
+        language=language,
+        memory=memory_of(origin.memory),
+        approve=policy if policy in get_args(Policy) else "ask",
+        store=stored.journal.store,
+        origin=stored.story.origin,
+    )
+
+
+def setup_of(stored: Stored, given: Given) -> Setup:
+    """The definition that the run needs to be folded: the tools and the dialect, without a model."""
+    if given.agent is not None:
+        return agent_of(given.agent, stored.journal.store)._setup
+    origin = Origin.of(stored)
+    return Setup(
+        limits=limits_of(stored),
+        tools=_tools(origin, given),
+        dialect=dialect_for(origin.dialect, origin.model),
+        memory=memory_of(origin.memory),
+        system=origin.system,
+    )
+
+
+def agent_of(spec: str, trails: TrailStore) -> Agent:
+    """The agent that `module:attribute` names: an `Agent` with a store of its own, or a function that is given `store` and returns one.
+
+    Raises `DefinitionError` for anything else.
+    """
+    found = load(spec.removesuffix("()"), "--agent")
+    if not isinstance(found, Agent) and callable(found):
+        try:
+            found = found(store=trails)
+        except TypeError as error:
+            raise DefinitionError(f"--agent {spec!r}: it is called with store=...; {error}") from error
+    if not isinstance(found, Agent):
+        raise DefinitionError(f"--agent {spec!r}: name an Agent, or a function that takes store= and returns one")
+    if found.trails is None:
+        raise DefinitionError(f"--agent {spec!r}: the agent has no store; name a function that takes store= instead")
+    return found

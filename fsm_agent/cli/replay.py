@@ -1,0 +1,210 @@
+"""`fsm-agent replay`, `fork` and `audit`: a stored run driven again, gone on with from an earlier point, or checked. Nothing is called."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from fsm_agent.cli.console import error_line, note, put, put_json
+from fsm_agent.cli.decide import Going, resume_run
+from fsm_agent.cli.origin import Given, setup_of
+from fsm_agent.cli.retell import call_text, transition_line
+from fsm_agent.cli.stores import Stored, existing, find_run, journal_of, stored_run
+from fsm_agent.context import Setup
+from fsm_agent.errors import RunError, TrailDamaged, TrailError
+from fsm_agent.observe import event_of
+from fsm_agent.redact import redact, redact_text
+from fsm_agent.trail import TrailStore
+from fsm_agent.trail.audit import Audit, Finding, audit
+from fsm_agent.trail.codec import record_of
+from fsm_agent.trail.fold import Folded, Turned
+from fsm_agent.trail.fork import fork
+from fsm_agent.trail.replay import entries_to, replay
+from fsm_agent.trail.story import Called, told
+
+__all__ = ["audit_runs", "checked_arguments", "fork_run", "replay_run"]
+
+
+# ---------------------------------------------------------------- replay
+
+
+def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_json: bool) -> None:
+    """Drive a run again by its recorded outcomes, up to transition `to`, and show each transition with its guards.
+
+    Raises `RunError` for a transition that there is none of, `TrailDamaged` where the trail and the table part, and as `stored_run`.
+    """
+    with stored_run(store, run) as stored:
+        entries = stored.story.entries
+        try:
+            again = replay(entries, _code(stored, given), to=to)
+        except TrailDamaged as damage:
+            if _has_code(given) or not _needs_code(stored):
+                raise
+            raise TrailError(
+                f"{damage}. Only its code can judge this run: give --agent MODULE:ATTR, or --tools"
+            ) from damage
+        story = told(entries if to is None else entries_to(entries, to))
+        effects = {act.transition.seq: _effect_text(act.effect, act.calls()) for act in story.acts if act.transition}
+        if as_json:
+            put_json(_replayed(stored.run_id, again.turns, again.folded, effects))
+            return
+        for turned in again.turns:
+            did = effects.get(turned.entry.seq, "")
+            put(transition_line(record_of(turned.entry.body, stored.run_id)) + (f"  {did}" if did else ""))
+        put(_where(again.folded))
+        note(f"{len(again.turns)} transitions replayed, each as the table gives it; no model and no tool was called")
+
+
+def _code(stored: Stored, given: Given) -> Setup | None:
+    return setup_of(stored, given) if _has_code(given) else None
+
+
+def _has_code(given: Given) -> bool:
+    return given.agent is not None or bool(given.tools) or given.files is not None
+
+
+def _needs_code(stored: Stored) -> bool:
+    tools = stored.story.header["setup"]["tools"]
+    return any(tool["requires_approval"] == "predicate" or tool["code"] for tool in tools)
+
+
+def _effect_text(effect: str, calls: Sequence[Called]) -> str:
+    """What was done before a transition."""
+    if effect == "call_tools":
+        return "; ".join(call_text(call.tool, call.arguments) for call in calls)
+    return effect.replace("_", " ")
+
+
+def _where(folded: Folded) -> str:
+    ctx = folded.ctx
+    after = f"after {ctx.seq} transitions: {folded.state}, step {ctx.step}, {ctx.usage.total:,} tokens"
+    if folded.ended and ctx.answer is not None:
+        return f"{after}, answer: {' '.join(redact_text(ctx.answer).split())}"
+    return after
+
+
+def _replayed(run_id: str, turns: Sequence[Turned], folded: Folded, effects: dict[int, str]) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "state": folded.state.value,
+        "ended": folded.ended,
+        "step": folded.ctx.step,
+        "tokens": folded.ctx.usage.total,
+        "answer": redact(folded.ctx.answer),
+        "transitions": [
+            {
+                **event_of(record_of(one.entry.body, run_id)),
+                "entry": one.entry.seq,
+                "effect": effects.get(one.entry.seq, ""),
+            }
+            for one in turns
+        ],
+    }
+
+
+# ---------------------------------------------------------------- fork
+
+
+def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Going | None) -> int:
+    """Write a new run with the past of `run` up to transition `at`, and go on with it when `going` is given. Returns the exit code.
+
+    Raises `RunError` for a transition that there is none of or that ended the run, and for an id that is taken; and as `stored_run`.
+    """
+    with stored_run(store, run) as stored:
+        made = fork(stored.journal, stored.run_id, at=at, new_run_id=new or str(uuid.uuid4()))
+        entries = stored.story.entries
+        kept = len(entries_to(entries, at))
+        later = [call for call in stored.story.calls if call.began >= entries[kept].time] if kept < len(entries) else []
+        option = stored.option
+    repeated = {call.signature: call for call in later}
+    note(f"forked run {stored.run_id} at transition {at}")
+    if repeated:
+        note("calls that the old run made after that; repeated here, they need a person's approval:", "yellow")
+    for call in repeated.values():
+        note(f"  {call_text(call.tool, call.arguments)}", "yellow")
+    put(made)
+    if going is None:
+        note(f"go on with it: fsm-agent resume {made}{option}")
+        return 0
+    return resume_run(store, made, (), going)
+
+
+# ---------------------------------------------------------------- audit
+
+
+def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, as_json: bool) -> int:
+    """Check one run, or all of them. Returns 0 when all is right, else 1.
+
+    Raises `RunError` for a store or run that there is none of; whatever else is wrong is a finding.
+    """
+    with existing(store) as trails:
+        try:
+            names = [info.run_id for info in trails.runs()] if run is None else [find_run(trails, run)]
+            found = [_audited(trails, name, head, given) for name in names]
+        except TrailError as error:
+            if as_json:
+                put_json({"ok": False, "error": str(error), "runs": []})
+            error_line(str(error))
+            return 1
+    right = all(one.ok for one in found)
+    if as_json:
+        documents = [_verdict(one) for one in found]
+        put_json({"ok": right, "runs": documents} if run is None else documents[0])
+        return 0 if right else 1
+    told_once: set[str] = set()
+    for one in found:
+        put(_verdict_line(one))
+        for finding in one.findings:
+            put(f"  {'the trail' if finding.seq < 0 else f'entry {finding.seq}'}: {redact_text(finding.what)}")
+        for said in one.notes:
+            if said not in told_once:
+                put(f"  not shown by this: {said}")
+            told_once.add(said)
+    if not found:
+        note("no runs")
+    return 0 if right else 1
+
+
+def _audited(trails: TrailStore, run_id: str, head: str, given: Given) -> Audit:
+    journal = journal_of(trails)
+    setup = None
+    if _has_code(given):
+        try:
+            entries = journal.entries(run_id)
+        except TrailError:
+            entries = ()  # the audit says what is wrong
+        if entries:
+            setup = setup_of(Stored(journal, run_id, told(entries), ""), given)
+    return audit(journal, run_id, setup, head=head)
+
+
+def _verdict_line(one: Audit) -> str:
+    if one.ok:
+        ended = "" if one.ended else ", not ended"
+        return f"ok       {one.run_id}: {one.entries} entries, {one.transitions} transitions, {one.chain}{ended}, head {one.head}"
+    number = len(one.findings)
+    return f"NOT OK   {one.run_id}: {number} finding{'' if number == 1 else 's'} in {one.entries} entries, {one.chain}"
+
+
+def _verdict(one: Audit) -> dict[str, Any]:
+    def document(finding: Finding) -> dict[str, Any]:
+        return {"entry": None if finding.seq < 0 else finding.seq, "what": redact_text(finding.what)}
+
+    return {
+        "run_id": one.run_id,
+        "ok": one.ok,
+        "chain": one.chain,
+        "head": one.head,
+        "entries": one.entries,
+        "transitions": one.transitions,
+        "ended": one.ended,
+        "findings": [document(finding) for finding in one.findings],
+        "notes": list(one.notes),
+    }
+
+
+def checked_arguments(run: str | None, every: bool) -> None:
+    """Raises `RunError` unless exactly one of a run and `--all` is given."""
+    if (run is None) is not every:
+        raise RunError("name one run, or check them --all")

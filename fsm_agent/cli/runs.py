@@ -1,0 +1,234 @@
+"""`fsm-agent runs` and `show`: which runs a store has, and what one of them did and waits for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from langchain_core.messages import AnyMessage, convert_to_openai_messages
+
+from fsm_agent.cli.console import note, put, put_json
+from fsm_agent.cli.retell import asked_text, call_line, call_text, human_entry, moment, transition_line
+from fsm_agent.cli.stores import Stored, existing, holder_of, stored_run
+from fsm_agent.errors import TrailError
+from fsm_agent.history import block, flatten
+from fsm_agent.memory.views import unsummarised
+from fsm_agent.observe import event_of
+from fsm_agent.redact import redact, redact_text
+from fsm_agent.trail.codec import record_of
+from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.fold import fold
+from fsm_agent.trail.header import recorded_setup
+from fsm_agent.trail.store import RUNNING, RunInfo
+from fsm_agent.trail.story import Asked, Called
+
+__all__ = ["asked_document", "show_run", "show_runs", "ways_on"]
+
+_HEAD: Final = ("run", "status", "updated", "entries", "held by")
+
+
+def show_runs(store: str | None, *, status: str | None, as_json: bool) -> None:
+    """The runs of a store, newest first. Raises `RunError` without a store, `TrailError` for one that is damaged."""
+    with existing(store) as trails:
+        found = [info for info in trails.runs() if status in (None, info.status)]
+    now = time.time()
+    if as_json:
+        put_json([_info_document(info, now) for info in found])
+        return
+    rows = [
+        (
+            info.run_id,
+            _status(info),
+            moment(info.updated),
+            str(info.entries),
+            holder_of(info.owner, info.lease, now),
+        )
+        for info in found
+    ]
+    for line in _columns((_HEAD, *rows)) if rows else ():
+        put(line)
+    if not rows:
+        note("no runs" if status is None else f"no runs that are {status}")
+
+
+def _status(info: RunInfo) -> str:
+    return f"{info.status} ({info.reason})" if info.reason else info.status
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _info_document(info: RunInfo, now: float) -> dict[str, Any]:
+    return {
+        "run_id": info.run_id,
+        "status": info.status,
+        "reason": info.reason or None,
+        "thread_id": info.thread_id,
+        "began": info.began,
+        "updated": info.updated,
+        "entries": info.entries,
+        "head": info.head,
+        "holder": holder_of(info.owner, info.lease, now) or None,
+    }
+
+
+def show_run(store: str | None, run: str, *, as_json: bool, messages: bool, unredacted: bool) -> None:
+    """One run: its task, its transitions and calls, and what it waits for. Raises as `stored_run`."""
+    with stored_run(store, run) as stored:
+        info = stored.journal.store.info(stored.run_id)
+        said = _messages(stored) if messages else ()
+        if as_json:
+            put_json(_document(stored, info, said, messages=messages, unredacted=unredacted))
+            return
+        _tell(stored, info, said, unredacted=unredacted)
+
+
+def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unredacted: bool) -> None:
+    story, now = stored.story, time.time()
+    origin, forked = story.origin, story.header.get("forked")
+    holder = holder_of(info.owner, info.lease, now)
+    put(f"run      {stored.run_id}")
+    put(f"status   {_status(info)}{f', held by {holder}' if holder else ''}{', paused' if story.paused else ''}")
+    put(f"task     {_kept(str(story.header['task']), unredacted)}")
+    put(f"when     {moment(info.began)} to {moment(info.updated)}")
+    if origin.get("model"):
+        put(f"model    {origin['model']}{' at ' + origin['base_url'] if origin.get('base_url') else ''}")
+    if forked:
+        put(f"forked   from {forked['run']} at transition {forked['seq']}")
+    put(f"trail    {len(story.entries)} entries, sealed with {story.header['chain']}")
+    _heading("transitions")
+    for line in _happened(story.entries):
+        put(line)
+    _heading("calls", story.calls)
+    for call in story.calls:
+        put(f"  {call_line(call, _unknown(call, story.unknown, holder), unredacted=unredacted)}")
+    _heading("waits for a person", story.waiting)
+    for one in story.waiting:
+        put(f"  {asked_text(one, unredacted=unredacted)}")
+    if messages:
+        _heading("messages")
+    for message in messages:
+        put(f"  {_message_text(message, unredacted=unredacted)}")
+    if not info.ended and not holder:
+        _heading("to go on")
+        for line in ways_on(stored):
+            put(f"  {line}")
+
+
+def _heading(text: str, shown: Sequence[object] = ("",)) -> None:
+    if shown:
+        put(f"\n{text}")
+
+
+def _happened(entries: Iterable[Entry]) -> Iterable[str]:
+    for entry in entries:
+        if entry.kind == "transition":
+            yield transition_line(record_of(entry.body, entry.run_id), brief=True)
+        elif said := human_entry(entry):
+            yield f"     {said}, {moment(entry.time)}"
+
+
+def _unknown(call: Called, open_: Sequence[Called], holder: str) -> str:
+    if holder and call in open_:
+        return "under way"
+    return "in doubt: it was begun, and nothing says what came of it"
+
+
+def ways_on(stored: Stored) -> tuple[str, ...]:
+    """The commands that go on with a run which has not ended."""
+    waiting = stored.story.waiting
+    if not waiting:
+        return (stored.command("resume"), stored.command("cancel"))
+    which = "" if len(waiting) == 1 else f" {waiting[0].id}"
+    return (
+        stored.command("approve", which),
+        stored.command("deny", f"{which} --reason TEXT"),
+        stored.command("edit", f"{which} --args JSON"),
+        stored.command("answer", f"{which} TEXT"),
+    )
+
+
+def _kept(text: str, unredacted: bool) -> str:
+    return text if unredacted else redact_text(text)
+
+
+def _message_text(message: AnyMessage, *, unredacted: bool) -> str:
+    calls = [
+        call_text(one["name"], one["args"], unredacted=unredacted) for one in getattr(message, "tool_calls", None) or ()
+    ]
+    said = [text for text in (_kept(str(message.text), unredacted), *calls) if text]
+    return f"{message.type}: {'; '.join(said)}"
+
+
+def _messages(stored: Stored) -> tuple[AnyMessage, ...]:
+    """The messages of the run so far, as the fold gives them. Raises `TrailError` for a run that cannot be folded without its agent."""
+    entries = stored.story.entries
+    try:
+        ctx = fold(entries, recorded_setup(entries[0])).ctx
+    except TrailError as error:
+        raise TrailError(f"the messages cannot be made again without the agent: {error}") from error
+    blocks = [one for one in unsummarised(ctx.blocks) if one.turn == ctx.turn]
+    if ctx.answer is not None:
+        blocks.append(block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+    return flatten(blocks)
+
+
+def asked_document(one: Asked) -> dict[str, Any]:
+    """A call that a person is asked about."""
+    return {
+        "id": one.id,
+        "tool": one.tool,
+        "arguments": dict(one.arguments),
+        "why": one.why,
+        "digest": one.digest,
+        "expires_at": one.expires_at,
+    }
+
+
+def _call_document(call: Called) -> dict[str, Any]:
+    result = call.result
+    return {
+        "id": call.id,
+        "tool": call.tool,
+        "arguments": dict(call.arguments),
+        "ok": None if result is None else result["ok"],
+        "result": None if result is None else result["text"],
+        "error": None if result is None else result["error"] or None,
+        "seconds": None if result is None else result["seconds"],
+    }
+
+
+def _document(
+    stored: Stored, info: RunInfo, said: Sequence[AnyMessage], *, messages: bool, unredacted: bool
+) -> dict[str, Any]:
+    story, now = stored.story, time.time()
+    held = holder_of(info.owner, info.lease, now)
+    found: dict[str, Any] = {
+        **_info_document(info, now),
+        "task": story.header["task"],
+        "chain": story.header["chain"],
+        "origin": dict(story.origin),
+        "forked": story.header.get("forked"),
+        "paused": story.paused,
+        "transitions": [event_of(record) for record in story.transitions],
+        "calls": [_call_document(call) for call in story.calls],
+        "waiting": [asked_document(one) for one in story.waiting],
+        "in_doubt": [] if held and info.status == RUNNING else [call.id for call in story.unknown],
+    }
+    if messages:
+        found["messages"] = convert_to_openai_messages(list(said))
+    return found if unredacted else _redacted(found)
+
+
+def _redacted(document: dict[str, Any]) -> dict[str, Any]:
+    """Ids, digests and seals are kept as they are: they name things."""
+    kept: dict[str, Any] = {name: document[name] for name in ("run_id", "head") if name in document}
+    digests = [one["digest"] for one in document["waiting"]]
+    found: dict[str, Any] = {**redact(document), **kept}
+    for one, digest in zip(found["waiting"], digests, strict=True):
+        one["digest"] = digest
+    return found

@@ -1,0 +1,164 @@
+"""The store that a command reads or writes, and the run in it that somebody means."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from fsm_agent.clock import SystemClock
+from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, UnknownRun
+from fsm_agent.records import RunResult
+from fsm_agent.trail import JsonLinesTrail, SQLiteTrail, TrailStore, chain_from_env
+from fsm_agent.trail.cipher import cipher_from_env
+from fsm_agent.trail.journal import Journal
+from fsm_agent.trail.store import alive
+from fsm_agent.trail.story import Story, told
+
+__all__ = [
+    "STORE_VARIABLE",
+    "Stored",
+    "existing",
+    "find_run",
+    "holder_of",
+    "new_or_existing",
+    "short",
+    "stored_run",
+    "ways_on",
+]
+
+STORE_VARIABLE: Final = "FSM_AGENT_STORE"
+_SHORT: Final = 8
+_LISTED: Final = 5
+_POSTGRES: Final = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored run: where it is, its whole id, and what its entries tell."""
+
+    journal: Journal
+    run_id: str
+    story: Story
+    option: str
+    """What to add to a command that is about this run, a blank in front; "" when the environment says it."""
+
+    def command(self, words: str, rest: str = "") -> str:
+        """A command about this run, for a person to copy."""
+        return f"fsm-agent {words} {short(self.run_id)}{rest}{self.option}"
+
+
+def _named(store: str | None) -> str:
+    return store or os.environ.get(STORE_VARIABLE, "")
+
+
+def new_or_existing(store: str | None) -> TrailStore | None:
+    """The store to write runs to: what the option says, else FSM_AGENT_STORE; None when neither does.
+
+    `postgresql://...` is a server, a directory (or a name that ends in a slash) is JSON Lines, anything else an SQLite file.
+    Raises `DefinitionError` for what cannot be one.
+    """
+    name = _named(store)
+    if not name:
+        return None
+    if name.startswith(_POSTGRES):
+        from fsm_agent.trail.postgres_store import PostgresTrail  # noqa: PLC0415 - an extra
+
+        return PostgresTrail(name)
+    path = Path(name)
+    if path.is_dir() or name.endswith(("/", os.sep)):
+        return JsonLinesTrail(path)
+    if path.suffix == ".jsonl":
+        raise DefinitionError(f"--store {name!r}: JSON Lines are kept in a directory, a file for each run; name that")
+    return SQLiteTrail(path)
+
+
+@contextlib.contextmanager
+def existing(store: str | None) -> Iterator[TrailStore]:
+    """The store to read, closed afterwards. Raises `RunError` when none is named, or when there is none of that name."""
+    name = _named(store)
+    if not name:
+        raise RunError(f"no store is given; name what the runs were written to: --store FILE, or {STORE_VARIABLE}")
+    if not name.startswith(_POSTGRES) and not Path(name).exists():
+        raise RunError(f"there is no store {name!r}; name what the runs were written to: --store FILE")
+    trails = new_or_existing(name)
+    assert trails is not None, "it has a name"
+    try:
+        yield trails
+    finally:
+        trails.close()
+
+
+def option_of(store: str | None) -> str:
+    """` --store NAME` for a command to copy, without a password; "" when the environment names the store."""
+    if not store or store == os.environ.get(STORE_VARIABLE):
+        return ""
+    if store.startswith(_POSTGRES):
+        parts = urlsplit(store)
+        store = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+    return f" --store {store}"
+
+
+def short(run_id: str) -> str:
+    """The beginning of a run id that is random: enough to name it. Another is given whole."""
+    head, dash, _ = run_id.partition("-")
+    return head if dash and len(head) == _SHORT and len(run_id) == 36 else run_id  # noqa: PLR2004 - a UUID as text
+
+
+def find_run(trails: TrailStore, given: str) -> str:
+    """The id of the run that `given` names, whole or by its beginning.
+
+    Raises `UnknownRun` for none, `RunError` for several.
+    """
+    try:
+        return trails.info(given).run_id
+    except TrailDamaged:
+        return given  # it is there; whoever reads it is told what is wrong
+    except UnknownRun:
+        found = [info.run_id for info in trails.runs() if info.run_id.startswith(given)] if given else []
+    if not found:
+        raise UnknownRun(f"there is no run {given!r} in the store; fsm-agent runs lists them")
+    if len(found) > 1:
+        some = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
+        raise RunError(f"{len(found)} runs begin with {given!r}: {some}; give more of the id")
+    return found[0]
+
+
+def journal_of(trails: TrailStore) -> Journal:
+    """The store with the keys of the environment. Raises `DefinitionError` for what is no key."""
+    return Journal(store=trails, clock=SystemClock(), chain=chain_from_env(), cipher=cipher_from_env())
+
+
+@contextlib.contextmanager
+def stored_run(store: str | None, given: str) -> Iterator[Stored]:
+    """The run that `given` names in the store, read and checked; the store is closed afterwards.
+
+    Raises `RunError` without a store, `UnknownRun`, and `TrailError` for a trail that is damaged or locked.
+    """
+    with existing(store) as trails:
+        run_id = find_run(trails, given)
+        journal = journal_of(trails)
+        yield Stored(journal, run_id, told(journal.entries(run_id)), option_of(store))
+
+
+def holder_of(owner: str, lease: float, now: float) -> str:
+    """Who holds a run, as host:process; "" when nobody does."""
+    if not owner or lease <= now or not alive(owner):
+        return ""
+    return owner.rpartition(":")[0]
+
+
+def ways_on(result: RunResult, store: str | None) -> str:
+    """How to go on with a run that was suspended into a store, for a person: what waits, and the commands."""
+    option, name = option_of(store), short(result.run_id)
+    if not result.requests:
+        return f"Go on with it: fsm-agent resume {name}{option}"
+    lines = ["Decide, now or after a restart:"]
+    for one in result.requests:
+        which = f"{name} {one.call_id}" if len(result.requests) > 1 else name
+        lines.append(f"  {one.tool}: fsm-agent approve|deny|edit|answer {which}{option}")
+    return "\n".join(lines)
