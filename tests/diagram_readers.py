@@ -64,14 +64,14 @@ class MermaidReader:
         self._node.wait(timeout=_SECONDS)
 
     def read(self, text: str) -> Seen:
-        """What is seen in the picture. An error of the parser, and anything that is no text, fails the test."""
+        """What is seen in the picture. An error of the parser, and a label that is more than text, fails the test."""
         assert self._node.stdin is not None
         assert self._node.stdout is not None
         self._node.stdin.write(json.dumps(text) + "\n")
         self._node.stdin.flush()
         answer: dict[str, Any] = json.loads(self._node.stdout.readline())
         assert "error" not in answer, f"{answer['error']}\n{text}"
-        assert answer["pictures"] == 0, text
+        assert (answer["marks"], answer["pictures"]) == ([], 0), text
         return Seen(answer["boxes"], [(source, said, target) for source, said, target in answer["arrows"]])
 
 

@@ -16,12 +16,23 @@ window.SVGElement.prototype.getBBox = () => ({ x: 0, y: 0, width: 100, height: 2
 window.SVGElement.prototype.getComputedTextLength = () => 100;
 // Where all is of one size, Mermaid notes more than points of a line, and would fail over their letters.
 globalThis.btoa = (text) => Buffer.from(text).toString("base64");
+const fromMermaid = createRequire(require.resolve("mermaid"));
+const { marked } = await import(pathToFileURL(fromMermaid.resolve("marked")).href);
 const { default: mermaid } = await import(pathToFileURL(require.resolve("mermaid")).href);
 mermaid.initialize({ startOnLoad: false });
 
 const seen = (element) => {
   for (const br of element.querySelectorAll("br")) br.replaceWith("\n");
   return element.textContent;
+};
+
+// Versions before 11.5 take every label for Markdown, and later ones some. The kinds of what is more than text, and what is trimmed:
+const TEXT = new Set(["paragraph", "text", "space"]);
+const kinds = (tokens) => tokens.flatMap((token) => [token.type, ...kinds(token.tokens ?? [])]);
+const marks = (label) => {
+  const text = label.replace(/<br\s*\/?>/g, "\n");
+  const trimmed = text.split("\n").some((line) => line !== line.trim() || line.includes("  "));
+  return [...kinds(marked.lexer(text)).filter((kind) => !TEXT.has(kind)), ...(trimmed ? ["spaces"] : [])];
 };
 
 const read = async (text, turn) => {
@@ -34,7 +45,8 @@ const read = async (text, turn) => {
   const labels = {};
   for (const label of drawn.querySelectorAll("g.edgeLabel [data-id]")) labels[label.dataset.id] = seen(label);
   const arrows = db.getEdges().map((edge) => [edge.start, labels[edge.id] ?? "", edge.end]);
-  return { boxes, arrows, pictures: drawn.querySelectorAll("i, img, script, a").length };
+  const raw = [...db.getVertices().values(), ...db.getEdges()].map((one) => one.text ?? "");
+  return { boxes, arrows, marks: raw.flatMap(marks), pictures: drawn.querySelectorAll("i, img, script, a").length };
 };
 
 let turn = 0;

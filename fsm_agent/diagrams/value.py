@@ -65,5 +65,9 @@ class PngDiagram(bytes):
         target.write_bytes(self)
         return target
 
+    def __repr__(self) -> str:
+        """Its size; nobody reads the bytes, and a notebook would keep them twice."""
+        return f"<{type(self).__name__} of {len(self):,} bytes>"
+
     def _repr_png_(self) -> bytes:
         return bytes(self)
