@@ -65,13 +65,16 @@ class JsonLinesTrail:
 
     # ------------------------------------------------------------ writing
 
-    def append(self, batch: Batch) -> Future[None]:
-        """Append; the future is done once the batch is on disk. As `TrailStore.append`."""
-        return self._scribe.put(batch)
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+        """Append; the future is done once the batch is on disk. As `TrailStore.append`.
+
+        With `here` the calling thread writes by itself when no other is writing: quicker for a caller that would wait for the future.
+        """
+        return self._scribe.put(batch, here=here)
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. As `TrailStore.claim`; `TrailDamaged` for a file that is not as it was written."""
-        answer: RunInfo = self._scribe.put(Claim(run_id, owner, lease, time)).result()
+        answer: RunInfo = self._scribe.put(Claim(run_id, owner, lease, time), here=True).result()
         return answer
 
     def _perform(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:

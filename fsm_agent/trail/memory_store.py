@@ -24,7 +24,7 @@ class MemoryTrail:
         self._values: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def append(self, batch: Batch) -> Future[None]:
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
         """Append at once; the future is done when this returns."""
         done: Future[None] = Future()
         try:

@@ -18,6 +18,8 @@ __all__ = ["Forkable", "Scribe", "watch"]
 Ask = TypeVar("Ask")
 _AT_ONCE: Final = 256
 """How much is taken at once, so that the first ones do not wait without end for the last."""
+_PATIENCE: Final = 60.0
+"""Seconds that closing waits for a thread that writes by itself."""
 
 
 class _Asked(NamedTuple, Generic[Ask]):
@@ -30,8 +32,8 @@ class _Asked(NamedTuple, Generic[Ask]):
 class Scribe(Generic[Ask]):
     """A queue and its thread. The thread is begun by the first `put`, and is a daemon; the end of the interpreter waits for the queue.
 
-    `perform` is given what is to be written, in order, and returns for each its answer or the exception that it failed with. `let_go` is
-    called by the thread when it ends.
+    `perform` is given what is to be written, in order, and returns for each its answer or the exception that it failed with; it may be
+    called by two threads at once. `let_go` is called when nothing more is going to be written.
     """
 
     def __init__(
@@ -43,23 +45,38 @@ class Scribe(Generic[Ask]):
         self._queue: SimpleQueue[_Asked[Ask] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._waiting = 0
         self._lock = threading.Lock()
+        self._here = threading.Lock()
 
-    def put(self, ask: Ask) -> Future[Any]:
-        """Ask for something. The future cannot be cancelled: what was asked is written. After `close` it fails with `TrailError`."""
+    def put(self, ask: Ask, *, here: bool = False) -> Future[Any]:
+        """Ask for something. The future cannot be cancelled: what was asked is written. After `close` it fails with `TrailError`.
+
+        With `here` the calling thread writes by itself when nobody else is writing, and the future is done: for a caller that would wait
+        anyway, it saves two switches of threads.
+        """
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         try:
             with self._lock:
                 if self._closed:
                     raise TrailError(f"{self._name} is closed; open it again with a new object")
-                if self._thread is None:
+                here = here and not self._waiting and self._here.acquire(blocking=False)
+                if not here and self._thread is None:
                     thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                     thread.start()
                     self._thread = thread
-                self._queue.put(_Asked(ask, future))
+                self._waiting += 1
+                if not here:
+                    self._queue.put(_Asked(ask, future))
         except (TrailError, RuntimeError) as error:  # RuntimeError: no thread can be begun any more
             future.set_exception(error if isinstance(error, TrailError) else TrailError(f"{self._name}: {error}"))
+            return future
+        if here:
+            try:
+                self._answer([_Asked(ask, future)])
+            finally:
+                self._here.release()
         return future
 
     def close(self) -> None:
@@ -71,6 +88,10 @@ class Scribe(Generic[Ask]):
                 self._queue.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        idle = self._here.acquire(timeout=_PATIENCE)
+        self._let_go()
+        if idle:
+            self._here.release()
 
     def _work(self) -> None:
         queue, last = self._queue, False
@@ -82,13 +103,14 @@ class Scribe(Generic[Ask]):
             last = len(asked) < len(taken)
             if asked:
                 self._answer(asked)
-        self._let_go()
 
     def _answer(self, asked: Sequence[_Asked[Ask]]) -> None:
         try:
             answers = self._perform([one.ask for one in asked])
         except BaseException as error:  # noqa: BLE001 - whoever waits is told, and the thread lives on for the others
             answers = [error] * len(asked)
+        with self._lock:
+            self._waiting -= len(asked)
         for one, answer in zip(asked, answers, strict=True):
             if isinstance(answer, BaseException):
                 one.future.set_exception(answer)

@@ -328,6 +328,21 @@ def test_an_append_cannot_be_taken_back(trail_store: TrailStore) -> None:
     assert [future.result(PATIENCE) for future in futures] == [None] * 10
 
 
+@durable
+def test_a_caller_that_would_wait_writes_by_itself(shelf: Shelf) -> None:
+    """With `here` the future is done at once and no thread is begun; behind appends that wait it keeps the order."""
+    if shelf.kind == "postgres":
+        pytest.skip("it has one thread for each connection")
+    threads = threading.active_count()
+    for seq in range(3):
+        assert shelf.store.append(batch(entries=entries(seq, seq)), here=True).done()  # type: ignore[call-arg]  # of these two
+    assert isinstance(shelf.store.append(batch(entries=entries(0, 0)), here=True).exception(0), RunHeld)  # type: ignore[call-arg]  # as above
+    assert threading.active_count() == threads
+    futures = [shelf.store.append(batch(entries=entries(seq, seq)), here=seq % 4 == 3) for seq in range(3, 40)]  # type: ignore[call-arg]  # as above
+    assert [future.result(PATIENCE) for future in futures] == [None] * 37
+    assert shelf.reopen().read("r") == entries(0, 39)
+
+
 def test_sixteen_runs_from_threads(trail_store: TrailStore) -> None:
     """Each run has its own entries, whole and in order."""
 

@@ -302,6 +302,22 @@ def test_what_is_asked_meanwhile_is_committed_at_once(path: Path, store: SQLiteT
         assert statements.count("COMMIT") <= 2
 
 
+def test_ctrl_c_in_a_commit_leaves_the_store_usable(store: SQLiteTrail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that writes by itself may be interrupted: nothing of the append is there, and the next one works."""
+    store.append(batch(entries=entries(0, 0)), here=True).result(0)
+
+    def interrupted(link: sqlite3.Connection, _: object) -> None:
+        link.execute("DELETE FROM entries")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fsm_agent.trail.sqlite_store.append_batch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append(batch(entries=entries(1, 1)), here=True).result(0)
+    store.append(batch(entries=entries(1, 1)), here=True).result(0)
+    assert store.read("r") == entries(0, 1)
+
+
 def test_a_file_that_another_holds_for_long_is_an_error(path: Path, store: SQLiteTrail) -> None:
     """After `patience` the append fails for everybody who waits, nothing is written, and it works again when the file is free."""
     store.append(batch(entries=entries(0, 0))).result(PATIENCE)
