@@ -74,6 +74,7 @@ KNOWN_TO = {
     ),
     ("typer", "rich", "click"): ("fsm_agent.cli",),
     ("huggingface_hub", "xllamacpp"): ("fsm_agent.local",),
+    ("redis",): ("fsm_agent.memory.redis_store",),
     ("cryptography",): ("fsm_agent.trail.chain", "fsm_agent.trail.cipher"),
     ("opentelemetry",): ("fsm_agent.trail.spans", "fsm_agent.trail.export"),  # the last one names the type only
     ("psycopg",): ("fsm_agent.trail.postgres_link",),
@@ -112,7 +113,17 @@ def test_every_outside_import_is_a_declared_dependency() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """Clients, terminals and tokenizers are loaded when they are used, not by `import fsm_agent`."""
-    heavy = ("openai", "langchain_openai", "typer", "rich", "tiktoken", "huggingface_hub", "xllamacpp", "transformers")
+    heavy = (
+        "openai",
+        "langchain_openai",
+        "typer",
+        "rich",
+        "tiktoken",
+        "huggingface_hub",
+        "xllamacpp",
+        "transformers",
+        "redis",
+    )
     code = f"import fsm_agent, sys; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
