@@ -45,6 +45,9 @@ __all__ = ["SQLiteTrail", "Synchronous"]
 Synchronous = Literal["EXTRA", "FULL", "NORMAL"]
 
 
+_READ_ONLY: Final = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
+
+
 class _Opened(NamedTuple):
     """A connection, and which file it has open."""
 
@@ -67,6 +70,7 @@ class SQLiteTrail:
         if str(path) in ("", ":memory:") or str(path).startswith("file:"):
             raise DefinitionError(f"{str(path)!r} is no path of a file; for trails in memory take MemoryTrail()")
         self.path: Final = Path(path).absolute()
+        self._log: Final = self.path.with_name(f"{self.path.name}-wal")
         self._synchronous = synchronous
         self._patience = patience
         self._closed = False
@@ -182,7 +186,7 @@ class SQLiteTrail:
                 if self._reader is not None and self._reader.file != file:
                     self._leave()
                 if file is not None and self._reader is None:
-                    self._reader = self._open()
+                    self._reader = self._open(reading=True)
                 link = None if self._reader is None else self._reader.link
                 if link is not None:
                     link.execute("BEGIN")
@@ -214,11 +218,12 @@ class SQLiteTrail:
 
     def _check_log(self) -> None:
         """Raise `TrailError` for a write-ahead log without its file: it would be read into whatever file is made in its place."""
-        log = self.path.with_name(f"{self.path.name}-wal")
-        if log.exists() and log.stat().st_size and not self.path.exists():
-            raise TrailError(f"{self.path} is gone and {log.name} is there: put the file back, or take that away too")
+        if self._log.exists() and self._log.stat().st_size and not self.path.exists():
+            raise TrailError(
+                f"{self.path} is gone and {self._log.name} is there: put the file back, or take that away too"
+            )
 
-    def _open(self) -> _Opened:
+    def _open(self, *, reading: bool = False) -> _Opened:
         """A connection to the file, which is there and is a trail of this version. Raises `TrailError`, `TrailVersion`, `sqlite3.Error`."""
         file = self._file()
         if file is None:
@@ -227,8 +232,18 @@ class SQLiteTrail:
             raise TrailError(
                 f"{self.path} is empty, and a trail never is: put back a copy, or remove it if nothing was in it"
             )
+        try:
+            return _Opened(self._link("mode=rw"), file)
+        except sqlite3.OperationalError as error:
+            code = getattr(error, "sqlite_errorname", "")
+            if not reading or not code.startswith(_READ_ONLY) or self._log.exists():
+                raise
+        # Where nothing can be written, nobody writes meanwhile either: the file is whole without a log.
+        return _Opened(self._link("mode=ro&immutable=1"), file)
+
+    def _link(self, mode: str) -> sqlite3.Connection:
         link = sqlite3.connect(
-            f"{self.path.as_uri()}?mode=rw",
+            f"{self.path.as_uri()}?{mode}",
             uri=True,
             timeout=self._patience,
             isolation_level=None,
@@ -243,17 +258,17 @@ class SQLiteTrail:
                 "trusted_schema = OFF",
             ):
                 link.execute(f"PRAGMA {setting}")
-            (mode,) = link.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise TrailError(
-                    f"{self.path} cannot have a write-ahead log (it says {mode!r}): put it on a local disk"
-                )
+            if "immutable" not in mode:
+                (log,) = link.execute("PRAGMA journal_mode = WAL").fetchone()
+                if log != "wal":
+                    said = f"{self.path} cannot have a write-ahead log (it says {log!r}): put it on a local disk"
+                    raise TrailError(said)
             for table, columns in TABLES.items():
                 link.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608 - constants
         except BaseException:
             link.close()
             raise
-        return _Opened(link, file)
+        return link
 
     def _check_kind(self, link: sqlite3.Connection) -> None:
         (application,), (version,) = (
