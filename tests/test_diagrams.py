@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
+import json
 import os
 import pickle
 import re
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -24,7 +25,8 @@ from fsm_agent.alphabet import TERMINAL, Event, State
 from fsm_agent.diagrams import TextFormat, diagram, diff
 from fsm_agent.diagrams.__main__ import main
 from fsm_agent.diagrams.dot import as_dot
-from fsm_agent.diagrams.graphviz import available, rendered, tidied
+from fsm_agent.diagrams.graphviz import available, rendered
+from fsm_agent.diagrams.image import tidied
 from fsm_agent.diagrams.mermaid import as_mermaid
 from fsm_agent.diagrams.parts import Picture
 from fsm_agent.diagrams.picture import numbered, pictured
@@ -242,20 +244,40 @@ def test_no_label_is_drawn_over_another() -> None:
     assert size is not None
     assert (int(size[1]) <= 785, int(size[2]) <= 538) == (True, True)
     assert 10 * int(size[1]) / float(size[3]) >= 6, "points of a label on a page of A4"
-    texts = re.findall(r'<text [^>]*text-anchor="(\w+)" x="([-\d.]+)" y="([-\d.]+)"[^>]*>([^<]+)<', image)
-    assert len(texts) > len(TABLE) - 20
+    texts = re.findall(
+        r'<text [^>]*text-anchor="(\w+)" x="([-\d.]+)" y="([-\d.]+)"[^>]*textLength="([\d.]+)"[^>]*>([^<]+)<', image
+    )
+    assert len(texts) == len(re.findall("<text ", image))
     areas = []
-    for anchor, x, y, text in texts:
-        width = len(html.unescape(text)) * 4.6
-        left = float(x) - (width / 2 if anchor == "middle" else 0)
-        areas.append((left, float(y) - 7, left + width, float(y) + 2))
+    for anchor, x, y, length, _ in texts:
+        left = float(x) - (float(length) / 2 if anchor == "middle" else 0)
+        areas.append((left, float(y) - 7, left + float(length), float(y) + 2))
     clashes = [
-        (texts[i][3], texts[j][3])
+        (texts[i][4], texts[j][4])
         for i, a in enumerate(areas)
         for j, b in enumerate(areas[:i])
         if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
     ]
     assert not clashes
+
+
+@pytest.mark.parametrize(("bold", "near"), [(False, 0.005), (True, 0.06)])
+def test_a_text_keeps_to_its_room_in_every_font(bold: bool, near: float) -> None:
+    """The image says how long each text is, which is what Graphviz measured with the letters of the extra, bold ones about."""
+    letters = "".join(chr(code) for code in range(32, 127))
+    rows = [Row(cast(State, letters[at : at + 8]), Event.REPLIED, State.ABORT) for at in range(0, len(letters), 8)]
+    picture = pictured([*TABLE, *rows], LIMITS, walks=[walked(TABLE, diagram_examples.failed())] * bold)
+    text = as_dot(replace(picture, told=()))
+    program = available("graphviz-pure")
+    assert program is not None
+    done = subprocess.run([program, "-Tjson"], input=text.encode(), capture_output=True, check=True)
+    drawn = json.loads(done.stdout)
+    steps = [step for one in (*drawn["objects"], *drawn["edges"]) for step in one.get("_ldraw_", ())]
+    measured = sorted(step["width"] for step in steps if step["op"] == "T")
+    image = tidied(rendered(text, "svg", engine="graphviz-pure"))
+    said = sorted(float(found) for found in re.findall(r'textLength="([\d.]+)"', image))
+    assert len(said) == len(measured) > 60
+    assert said == pytest.approx(measured, rel=near, abs=0.1)
 
 
 def test_a_row_that_only_some_states_have_is_drawn_for_each() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args, overload
 
 from fsm_agent.diagrams.dot import as_dot
-from fsm_agent.diagrams.graphviz import Engine, rendered, tidied
+from fsm_agent.diagrams.graphviz import Engine, rendered
+from fsm_agent.diagrams.image import tidied
 from fsm_agent.diagrams.mermaid import as_mermaid
 from fsm_agent.diagrams.parts import Detail
 from fsm_agent.diagrams.picture import pictured

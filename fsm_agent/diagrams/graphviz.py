@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Final, Literal
 from fsm_agent.diagrams.text import has_wide
 from fsm_agent.errors import DefinitionError
 
-__all__ = ["Engine", "available", "rendered", "tidied"]
+__all__ = ["Engine", "available", "rendered"]
 
 Engine = Literal["dot", "graphviz-pure"]
 """A program that draws DOT. They lay out alike; `dot` measures texts with the fonts of the machine, the other with its own."""
@@ -22,12 +21,6 @@ _ENGINES: Final[tuple[Engine, ...]] = ("dot", "graphviz-pure")
 _SECONDS: Final = 60.0
 _DENSITY: Final = "144"
 """Dots per inch of a PNG, so that print and sharp screens show it well."""
-
-_PAGE: Final = (785.0, 538.0)
-"""Points of a page of A4 within margins of a centimetre, its long side first."""
-
-_SIZE: Final = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')
-_HEADER: Final = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
 def available(engine: Engine | None = None) -> str | None:
@@ -73,18 +66,3 @@ def rendered(dot: str, kind: Literal["svg", "png"], *, engine: Engine | None = N
         said = done.stderr.decode(errors="replace").strip()
         raise DefinitionError(f"{program} cannot draw the diagram: {said or f'exit code {done.returncode}'}")
     return done.stdout
-
-
-def tidied(svg: bytes) -> str:
-    """The image without the version that wrote it, no larger than a page of A4, and with a name for who cannot see it."""
-    text = _HEADER.sub("", svg.decode("utf-8")).replace("\r\n", "\n")
-    text = _SIZE.sub(_on_a_page, text, count=1)
-    return text.replace("<svg ", '<svg role="img" aria-label="State machine diagram" ', 1)
-
-
-def _on_a_page(size: re.Match[str]) -> str:
-    """Width and height, made smaller to fit upright or sideways, whichever leaves it larger."""
-    width, height = float(size[1]), float(size[2])
-    long, short = _PAGE
-    scale = min(1.0, max(min(long / width, short / height), min(short / width, long / height)))
-    return f'width="{width * scale:.0f}pt" height="{height * scale:.0f}pt"'

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from fsm_agent.diagrams.graphviz import available, rendered, tidied
+from fsm_agent.diagrams.graphviz import available, rendered
+from fsm_agent.diagrams.image import tidied
 
 __all__ = ["Format", "PngDiagram", "TextDiagram", "TextFormat"]
 
