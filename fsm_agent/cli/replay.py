@@ -106,7 +106,7 @@ def _replayed(run_id: str, turns: Sequence[Turned], folded: Folded, effects: dic
 # ---------------------------------------------------------------- fork
 
 
-def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Going | None) -> int:
+def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Going | None, as_json: bool) -> int:
     """Write a new run with the past of `run` up to transition `at`, and go on with it when `going` is given. Returns the exit code.
 
     Raises `RunError` for a transition that there is none of or that ended the run, and for an id that is taken; and as `stored_run`.
@@ -123,11 +123,16 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         note("calls that the old run made after that; repeated here, they need a person's approval:", "yellow")
     for call in repeated.values():
         note(f"  {call_text(call.tool, call.arguments)}", "yellow")
-    put(made)
-    if going is None:
-        note(f"go on with it: fsm-agent resume {made}{option}")
-        return 0
-    return resume_run(store, made, (), going)
+    if going is not None:
+        note(f"its id is {made}")
+        return resume_run(store, made, (), going)
+    if as_json:
+        shown = [{"tool": call.tool, "arguments": redact(dict(call.arguments))} for call in repeated.values()]
+        put_json({"run_id": made, "forked": stored.run_id, "at": at, "need_approval": shown})
+    else:
+        put(made)
+    note(f"go on with it: fsm-agent resume {made}{option}")
+    return 0
 
 
 # ---------------------------------------------------------------- audit

@@ -415,7 +415,7 @@ def _fork(
         as_json=as_json,
         quiet=quiet,
     )
-    raise typer.Exit(replay.fork_run(store, run, at=at, new=run_id, going=going if resume else None))
+    raise typer.Exit(replay.fork_run(store, run, at=at, new=run_id, going=going if resume else None, as_json=as_json))
 
 
 def _audit(

@@ -191,8 +191,11 @@ class _Walk:
         self._to.ctx = changed(self._to.ctx, Change.of(entry.body))
 
     def _resumed(self, entry: Entry) -> None:
-        self._to.paused = False
-        self._to.at = max(self._to.at, entry.body["at"])
+        to = self._to
+        to.paused = False
+        # While a person is asked, time is counted from the asking on: somebody who decides about one of several calls takes none away.
+        if to.started is None or to.started.body["effect"] != "ask_human":
+            to.at = max(to.at, entry.body["at"])
 
 
 def _rest_of(expected: Mapping[str, Any], body: Mapping[str, Any]) -> bool:

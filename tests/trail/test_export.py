@@ -1,0 +1,167 @@
+"""Exports of a trail: every entry, every transition, and spans that say what was done, when, and nothing secret."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Limits, tool
+from fsm_agent.errors import DefinitionError
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import FakeClock, ScriptedModel, call, reply
+from fsm_agent.trail import Entry, MemoryTrail
+from fsm_agent.trail.chain import Sha256Chain
+from fsm_agent.trail.export import COLUMNS, to_csv, to_jsonl, to_otel, to_otlp
+from fsm_agent.trail.reader import read_entries
+
+
+@tool
+def look(place: str, api_key: str = "") -> str:
+    """Look at a place."""
+    if place == "nowhere":
+        raise ValueError("=HYPERLINK there is no such place")
+    return f"{place} has the password: hunter2"
+
+
+def written(*script: object, thread: str | None = None, **limits: Any) -> tuple[Entry, ...]:
+    """The entries of a run with this script."""
+    trails, clock = MemoryTrail(), FakeClock()
+    origin = {"model": "openai:small", "base_url": "http://127.0.0.1:8080/v1"}
+    agent = Agent(
+        ScriptedModel(list(script), clock=clock),
+        [look],
+        store=trails,
+        limits=Limits(**limits),
+        clock=clock,
+        logger=silent_logger(),
+        origin=origin,
+    )
+    agent.invoke("Look around", {"configurable": {"run_id": "r", "thread_id": thread}})
+    return read_entries(trails, "r", chain=Sha256Chain())
+
+
+OSLO = reply("", call("look", place="Oslo", api_key="k-12345678"), usage=(12, 3))
+
+
+def spans_of(text: str) -> list[dict[str, Any]]:
+    """The spans of a line of OTLP JSON, in the order of their start."""
+    (line,) = text.splitlines()
+    (resource,) = json.loads(line)["resourceSpans"]
+    found: list[dict[str, Any]] = resource["scopeSpans"][0]["spans"]
+    return sorted(found, key=lambda span: (int(span["startTimeUnixNano"]), span["name"] != "invoke_agent"))
+
+
+def attributes_of(span: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a span by name."""
+    return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
+
+
+def test_json_lines_have_every_entry_and_no_secret() -> None:
+    """One entry a line in order, secrets redacted; unredacted they are the entries, word for word."""
+    entries = written(OSLO, "Seen.")
+    shown = to_jsonl(entries)
+    assert [json.loads(line)["kind"] for line in shown.splitlines()] == [one.kind for one in entries]
+    assert "hunter2" not in shown
+    assert "k-12345678" not in shown
+    kept = [json.loads(line) for line in to_jsonl(entries, unredacted=True).splitlines()]
+    assert [one["body"] for one in kept] == [one.body for one in entries]
+    signatures = [one.body["signatures"] for one in entries if one.kind == "transition"]
+    redacted = [json.loads(line)["body"] for line in shown.splitlines()]
+    assert [one["signatures"] for one in redacted if "signatures" in one] == signatures
+
+
+def test_csv_has_a_row_for_each_transition_and_no_formula() -> None:
+    """The columns are fixed; guards stand with what they compared; a spreadsheet executes nothing of it."""
+    entries = written(reply("", call("look", place="nowhere")), "There is none.", max_retries=0)
+    rows = list(csv.DictReader(io.StringIO(to_csv(entries))))
+    assert tuple(rows[0]) == COLUMNS
+    assert [int(row["seq"]) for row in rows] == list(range(1, len(rows) + 1))
+    decided = next(row for row in rows if row["event"] == "decided")
+    assert 'steps_spent=no {"max_steps": 10, "steps": 1}' in decided["guards"]
+    assert rows[0]["time"].endswith("+00:00")
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
+
+
+def test_spans_follow_the_conventions_for_generative_ai() -> None:
+    """invoke_agent over chat and execute_tool, with their names, tokens and recorded times."""
+    pytest.importorskip("opentelemetry.sdk")
+    entries = written(OSLO, reply("Seen.", usage=(20, 4)), thread="t")
+    root, *below = spans_of(to_otlp(entries))
+    assert [span["name"] for span in below] == ["chat small", "execute_tool look", "chat small"]
+    assert {span["parentSpanId"] for span in below} == {root["spanId"]}
+    assert len({span["traceId"] for span in (root, *below)}) == 1
+    asked = attributes_of(below[0])
+    assert asked["gen_ai.operation.name"] == "chat"
+    assert (asked["gen_ai.provider.name"], asked["gen_ai.request.model"]) == ("openai", "small")
+    assert (asked["gen_ai.usage.input_tokens"], asked["gen_ai.usage.output_tokens"]) == ("12", "3")
+    assert (asked["server.address"], asked["server.port"]) == ("127.0.0.1", "8080")
+    assert below[0]["kind"] == 3
+    called = attributes_of(below[1])
+    assert (called["gen_ai.operation.name"], called["gen_ai.tool.name"]) == ("execute_tool", "look")
+    assert not [name for name in called if "arguments" in name or "result" in name]
+    whole = attributes_of(root)
+    assert (whole["gen_ai.operation.name"], whole["gen_ai.conversation.id"]) == ("invoke_agent", "t")
+    assert (whole["gen_ai.usage.input_tokens"], whole["gen_ai.usage.output_tokens"]) == ("32", "7")
+    assert [one["name"] for one in root["events"]] == ["fsm.transition"] * 7
+    times = [one.time for one in entries]
+    assert int(root["startTimeUnixNano"]) == round(times[0] * 1e9)
+    assert int(root["endTimeUnixNano"]) == round(times[-1] * 1e9)
+    assert all(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) for span in (root, *below))
+
+
+def test_spans_hold_arguments_and_results_only_when_asked() -> None:
+    """As the conventions ask, content is left out by default."""
+    pytest.importorskip("opentelemetry.sdk")
+    entries = written(OSLO, "Seen.")
+    assert "hunter2" not in to_otlp(entries)
+    assert "Oslo" not in to_otlp(entries)
+    called = attributes_of(spans_of(to_otlp(entries, unredacted=True))[2])
+    assert json.loads(called["gen_ai.tool.call.arguments"])["place"] == "Oslo"
+    assert called["gen_ai.tool.call.result"] == "Oslo has the password: hunter2"
+
+
+def test_a_run_is_the_same_trace_whenever_it_is_exported() -> None:
+    """Ids follow from the run's, so that a second export gives the same spans."""
+    pytest.importorskip("opentelemetry.sdk")
+    entries = written("Hello.")
+    assert to_otlp(entries) == to_otlp(entries)
+
+
+def test_what_went_wrong_and_what_never_ended_is_said() -> None:
+    """A failed call has its error; of a trail that a crash cut off, the open effect is unfinished and ends with the trail."""
+    pytest.importorskip("opentelemetry.sdk")
+    entries = written(reply("", call("look", place="nowhere")), "There is none.", max_retries=0)
+    failed = next(span for span in spans_of(to_otlp(entries)) if span["name"] == "execute_tool look")
+    assert failed["status"]["code"] == 2
+    assert attributes_of(failed)["error.type"]
+    begun = next(index for index, one in enumerate(entries) if one.body.get("effect") == "call_tools")
+    cut = next(span for span in spans_of(to_otlp(entries[: begun + 1])) if span["name"] == "execute_tool look")
+    assert attributes_of(cut)["error.type"] == "unfinished"
+    broken = written(ValueError("no such model"))
+    root, asked = spans_of(to_otlp(broken))
+    assert attributes_of(root)["error.type"] == "model_failed"
+    assert asked["status"]["code"] == 2
+
+
+def test_spans_go_to_any_exporter() -> None:
+    """An exporter of OpenTelemetry is given finished spans, and shut down."""
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter = memory.InMemorySpanExporter()
+    to_otel(written("Hello."), exporter)
+    spans: Sequence[Any] = exporter.get_finished_spans()
+    assert [span.name for span in spans] == ["chat small", "invoke_agent"]
+    assert spans[1].context.trace_id == spans[0].parent.trace_id
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans need OpenTelemetry, and nothing else does."""
+    entries = written("Hello.")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(DefinitionError, match=r"fsm-agent\[otel\]"):
+        to_otlp(entries)
