@@ -88,7 +88,7 @@ class RunResult(BaseModel):
     for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
     `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn
     as valid LangChain messages. `pending` is what a person is asked, for `suspended`, and `requests` the same
-    call by call. `trail_head` is the seal
+    call by call; `upcoming` are the calls that a paused run is about to execute. `trail_head` is the seal
     of the newest entry of the trail, "" without a store: kept elsewhere, it shows later that nothing was cut off. Times are seconds.
     """
 
@@ -111,6 +111,7 @@ class RunResult(BaseModel):
     results: tuple[Result, ...] = Field(default=(), repr=False)
     pending: AskHuman | None = None
     requests: tuple[Request, ...] = ()
+    upcoming: tuple[Call, ...] = ()
     trail_head: str = ""
 
     @property

@@ -16,7 +16,7 @@ from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
-from fsm_agent.rounds import close_round
+from fsm_agent.rounds import close_round, runnable
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.trail.codec import outcome_data, record_data, why
 from fsm_agent.trail.fold import Decided
@@ -240,6 +240,7 @@ class Run:
             results=tuple(done.result for done in ctx.done),
             pending=self.open_request,
             requests=self._requests(),
+            upcoming=runnable(ctx) if self.paused else (),
             trail_head="" if self.trail is None else self.trail.head,
         )
 

@@ -54,6 +54,13 @@ class Claim:
         """The claim as one JSON object, always the same text for the same claim."""
         return json.dumps(asdict(self), sort_keys=True)
 
+    def yields_to(self, other: Claim) -> bool:
+        """True when `other` may take the thread over: the same run, gone on with elsewhere, the same store, or a process that is no more.
+
+        That only one process goes on with a run is for the trail to see to.
+        """
+        return self.run_id == other.run_id or self.store == other.store or self.gone()
+
     def gone(self) -> bool:
         """True when its process certainly is no more: it ran here, and its id is free, a zombie's, or another process's."""
         return self.host == _host() and not _alive(self.pid, self.born)

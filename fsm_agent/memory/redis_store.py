@@ -107,7 +107,7 @@ class RedisConversations(StoredConversations):
             if holder is None:  # it ran out in this moment
                 continue
             other = Claim.from_json(holder)
-            if other is None or not (other.store == self._id or other.gone()):
+            if other is None or not other.yields_to(claim):
                 raise busy(thread_id, "unknown" if other is None else other.run_id, other)
             self._client.eval(_FREE, 1, key, holder)
         raise RunBusy(f"thread {thread_id!r} is wanted by several runs at once; try again")

@@ -75,7 +75,7 @@ class SQLiteConversations(StoredConversations):
             if row is not None and _now() < row[1]:
                 other = Claim.from_json(row[0])
                 # One of this store's own that it no longer knows of was left by a close that failed.
-                if other is None or not (other.store == self._id or other.gone()):
+                if other is None or not other.yields_to(claim):
                     raise busy(thread_id, "unknown" if other is None else other.run_id, other)
             database.execute(
                 "INSERT OR REPLACE INTO conversation_claims VALUES (?, ?, ?)",
@@ -202,7 +202,9 @@ def _check(thread_id: str, positions: list[int], count: int) -> None:
     missing = next((index for index, position in enumerate(positions) if index != position), len(positions))
     if len(positions) != count or missing != count:
         raise ConversationDamaged(
-            f"{count} blocks were written, and {len(positions)} rows are there", thread_id=thread_id, position=min(missing, count)
+            f"{count} blocks were written, and {len(positions)} rows are there",
+            thread_id=thread_id,
+            position=min(missing, count),
         )
 
 

@@ -190,11 +190,23 @@ def test_two_objects_on_one_place_share_its_claims(opener: Opener) -> None:
     one, other = opener.open(), opener.open()
     one.open("t", "run-1")
     with pytest.raises(RunBusy, match="run-1"):
-        other.open("t", "run-1")
+        other.open("t", "run-2")
     with pytest.raises(RunBusy, match="run-1"):
         other.delete("t")
     one.close("t", "run-1", said(0))
     assert kept(other) == said(0)
+
+
+@pytest.mark.parametrize("opener", ["sqlite", "redis"], indirect=True)
+def test_a_run_that_goes_on_elsewhere_takes_its_thread_along(opener: Opener) -> None:
+    """The same run, resumed by another object, has the thread; what the first one gives back too late changes nothing."""
+    one, other = opener.open(), opener.open()
+    one.open("t", "run-1")
+    assert other.open("t", "run-1") == ()
+    other.close("t", "run-1", said(0))
+    with pytest.raises(RunBusy):
+        one.close("t", "run-1", said(1))
+    assert kept(opener.open()) == said(0)
 
 
 # ---------------------------------------------------------------- agents
