@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["place_bytes", "place_new", "sync", "sync_folder"]
+__all__ = ["make_folder", "place_bytes", "place_new", "sync", "sync_folder"]
 
 if sys.platform == "darwin":
     import fcntl
@@ -33,6 +33,17 @@ def sync_folder(folder: Path) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and those above it that are missing, durably."""
+    missing = []
+    while not folder.is_dir() and folder.parent != folder:
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        sync_folder(one.parent)
 
 
 def place_new(path: Path, fill: Callable[[Path], None]) -> bool:

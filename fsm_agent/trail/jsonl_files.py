@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fsm_agent.errors import TrailDamaged, TrailError
-from fsm_agent.trail.files import place_bytes, sync
+from fsm_agent.trail.files import make_folder, place_bytes, sync
 from fsm_agent.trail.jsonl_lines import NOTHING, Kept, Noted, noted, scan
 
 try:
@@ -162,7 +162,7 @@ class RunFiles:
         for digest, value in values.items():
             if not _DIGEST.fullmatch(digest):
                 raise TrailError(f"a value of run {self.run_id!r} is named {digest!r}; give the SHA-256 of its bytes")
-            self.values.mkdir(parents=True, exist_ok=True)
+            make_folder(self.values)
             place_bytes(self.values / digest, value)
 
     def begin(self, lines: bytes) -> bool:

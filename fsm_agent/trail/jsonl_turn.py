@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from fsm_agent.errors import RunError, TrailError
 from fsm_agent.trail.fences import advanced, claimed, unknown
-from fsm_agent.trail.files import sync
+from fsm_agent.trail.files import make_folder, sync
 from fsm_agent.trail.jsonl_files import RunFiles
 from fsm_agent.trail.jsonl_lines import Kept, Noted, batch_lines
 from fsm_agent.trail.store import Batch, RunInfo
@@ -49,7 +49,7 @@ class Turn:
         lines, info, check = self._lines(asked, kept)
         if not lines or info is None:
             return
-        self.files.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self.files.directory)
         for one, answer in zip(asked, self.answers, strict=True):
             if isinstance(one, Batch) and answer is None:
                 self.files.keep_values(one.values)

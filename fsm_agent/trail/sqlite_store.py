@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError, TrailVersion
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.fences import unknown
-from fsm_agent.trail.files import place_new
+from fsm_agent.trail.files import make_folder, place_new
 from fsm_agent.trail.scribe import Scribe, watch
 from fsm_agent.trail.sqlite_rows import (
     APPLICATION,
@@ -127,7 +127,7 @@ class SQLiteTrail:
                 f"{self.path} was removed or replaced while it was in use; what was appended to it is there"
             )
         if self._file() is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             place_new(self.path, create)
         self._writer = self._open()
         return self._writer.link

@@ -353,6 +353,19 @@ def test_ctrl_c_in_a_commit_leaves_the_store_usable(store: SQLiteTrail, monkeypa
     assert store.read("r") == entries(0, 1)
 
 
+def test_a_child_of_fork_inherits_no_connection(path: Path, store: SQLiteTrail) -> None:
+    """SQLite's locks are lost in a child, so the file is closed while a fork is made, and opened again afterwards."""
+    store.append(batch(entries=entries(0, 0))).result(PATIENCE)
+    assert store.read("r") == entries(0, 0)
+    store.before_fork()
+    try:
+        assert not path.with_name("runs.db-wal").exists()  # the last connection takes it along
+    finally:
+        store.after_fork(child=False)
+    store.append(batch(entries=entries(1, 1))).result(PATIENCE)
+    assert store.read("r") == entries(0, 1)
+
+
 def test_a_file_that_another_holds_for_long_is_an_error(path: Path, store: SQLiteTrail) -> None:
     """After `patience` the append fails for everybody who waits, nothing is written, and it works again when the file is free."""
     store.append(batch(entries=entries(0, 0))).result(PATIENCE)
