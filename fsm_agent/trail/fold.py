@@ -93,7 +93,14 @@ def fold(
     if not given:
         raise TrailError("there are no entries")
     header = given[0]
-    folded = Folded(run_id=header.run_id, ctx=begun_context(header, recorded_setup(header, setup)))
+    try:
+        begun = begun_context(header, recorded_setup(header, setup))
+    except TrailError:
+        raise
+    except Exception as error:
+        said = f"(header) lacks something, or holds what it cannot: {type(error).__name__}: {error}"
+        raise TrailDamaged(said, run_id=header.run_id, seq=header.seq) from error
+    folded = Folded(run_id=header.run_id, ctx=begun)
     walk = _Walk(folded, machine, told)
     for entry in given[1:]:
         try:
