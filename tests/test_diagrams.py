@@ -596,7 +596,9 @@ def test_a_run_says_where_it_stopped_and_why() -> None:
             r"20 transitions, 3 steps, 3 model calls, 4 tool calls, 45 tokens, 2(\.|&#46;|#46;)?0? s", text
         )
     assert result.detail in walked(TABLE, result).told
-    assert "stopped in ABORT (consecutive_failures)" in walked(TABLE, result.transitions).told[0]
+    stored = walked(TABLE, result.transitions).told
+    assert stored[0] == "run example-2 stopped in ABORT (consecutive_failures)"
+    assert stored[1] == "circuit_open: failures = 3, abort_after = 3"
     part = walked(TABLE, result.transitions[:3]).told[0]
     assert part == "run example-2 has not ended; it is in OBSERVE"
 

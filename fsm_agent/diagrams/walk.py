@@ -104,13 +104,15 @@ def walked(rows: Sequence[Row], trail: Trail, *, foreign: Sequence[Row] = (), le
             index = len(whole)
             whole.append(Row(one.source, one.event, one.target))
         taken.setdefault(index, []).append(one)
+    passages = {index: _passage(whole[index], records) for index, records in taken.items()}
+    final = next(one for one in passages.values() if transitions[-1].seq in one.seqs)
     return Walk(
         transitions=transitions,
-        taken={index: _passage(whole[index], records) for index, records in taken.items()},
+        taken=passages,
         visits=_visits(transitions),
         last=transitions[-1].target,
         foreign=tuple(whole[len(rows) :]),
-        told=_told(result, transitions, letter),
+        told=_told(result, transitions, final.held, letter),
     )
 
 
@@ -179,14 +181,22 @@ def _visits(transitions: Sequence[Transitioned]) -> dict[str, Stay]:
     return {state: Stay(count, elapsed.get(state, 0.0)) for state, count in entered.items()}
 
 
-def _told(result: RunResult | None, transitions: Sequence[Transitioned], letter: str) -> tuple[str, ...]:
+def _told(
+    result: RunResult | None, transitions: Sequence[Transitioned], held: Sequence[Evaluated], letter: str
+) -> tuple[str, ...]:
+    """The run, where it stopped, why (the guards that held at last, where there is no result to say it), and what it took."""
     last = transitions[-1]
     name = f"{letter}: run {last.run_id}" if letter else f"run {last.run_id}"
     if result is not None:
         ended = f"{result.status}: {result.reason}" if result.reason is not None else f"{result.status}"
         detail = result.detail
     else:
-        ended, detail = f"{last.reason}" if last.reason is not None else "", last.error
+        ended = f"{last.reason}" if last.reason is not None else ""
+        why = [
+            f"{one.guard}: {', '.join(f'{name} = {_short(value)}' for name, value in one.values.items())}"
+            for one in held
+        ]
+        detail = "; ".join([*why, *([last.error] if last.error else [])])
     spent = sum(one.elapsed_ms for one in transitions)
     counts = (
         f"{len(transitions)} transitions, {last.step} steps, {last.model_calls} model calls, "
