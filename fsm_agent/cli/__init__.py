@@ -135,22 +135,23 @@ def _run(
         memory=memory,
         approve=approve,
     )
-    order = run.Order(
-        task=read,
-        memory=run.memory_of(memory),
-        tools=offered,
-        choice=chosen,
-        limits=configured,
-        dialect=dialect,
-        system=system,
-        language=language,
-        approve=approve,
-        store=stores.new_or_existing(store),
-        origin=made.data(),
-    )
-    result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
-    on = stores.ways_on(result, store) if order.store is not None else ""
-    raise typer.Exit(run.report(result, model=order.choice.model, as_json=as_json, quiet=quiet, go_on=on))
+    with stores.writing(store) as trails:
+        order = run.Order(
+            task=read,
+            memory=run.memory_of(memory),
+            tools=offered,
+            choice=chosen,
+            limits=configured,
+            dialect=dialect,
+            system=system,
+            language=language,
+            approve=approve,
+            store=trails,
+            origin=made.data(),
+        )
+        result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
+    on = stores.ways_on(result, store) if trails is not None else ""
+    raise typer.Exit(run.report(result, model=chosen.model, as_json=as_json, quiet=quiet, go_on=on))
 
 
 @app.command("demo", epilog=_EPILOG)

@@ -173,7 +173,7 @@ def _check_digest(one: Asked, digest: str) -> None:
         raise RunError(f"call {one.id} waits with another digest now, {one.digest[:16]}: look at it again")
 
 
-def _record(stored: Stored, setup: Setup, decisions: Mapping[str, Decision], by: str) -> RunResult | None:
+def _record(stored: Stored, setup: Setup, decisions: Mapping[str, Decision] | None, by: str) -> RunResult | None:
     """Make decisions durable, and leave the run waiting; the result when the time to decide was over."""
     run = taken_over(stored.journal, stored.run_id, setup, DEFAULT_MACHINE, Host())
     try:
@@ -257,7 +257,22 @@ def resume_run(store: str | None, run: str, settings: Sequence[str], going: Goin
         info = stored.journal.store.info(stored.run_id)
         if info.ended:
             raise UnknownRun(f"run {stored.run_id!r} has ended ({info.status}): nothing of it is left to go on with")
-        return _go_on(stored, going, change_of(settings, stored))
+        change, asked = change_of(settings, stored), stored.story.waiting
+        if asked and change is None:
+            return _not_decided(stored, asked, going)
+        return _go_on(stored, going, change)
+
+
+def _not_decided(stored: Stored, asked: Sequence[Asked], going: Going) -> int:
+    """Nothing to go on with, unless the time to decide is over. No model is made for that."""
+    until = asked[0].expires_at
+    if until is not None and until < stored.journal.clock.time():
+        expired = _record(stored, setup_of(stored, going.given), None, going.by)
+        if expired is not None:
+            return report(expired, model="", as_json=going.as_json, quiet=going.watch.quiet)
+    for line in ("It waits for a person; decide with one of:", *ways_on(stored)):
+        note(line, "yellow")
+    return _still(stored, going, EXIT_CODES[Status.SUSPENDED])
 
 
 def _go_on(stored: Stored, going: Going, change: Change | None) -> int:

@@ -39,7 +39,7 @@ def show_runs(store: str | None, *, status: str | None, as_json: bool) -> None:
     rows = [
         (
             info.run_id,
-            _status(info),
+            _status(info, now),
             moment(info.updated),
             str(info.entries),
             holder_of(info.owner, info.lease, now),
@@ -52,7 +52,10 @@ def show_runs(store: str | None, *, status: str | None, as_json: bool) -> None:
         note("no runs" if status is None else f"no runs that are {status}")
 
 
-def _status(info: RunInfo) -> str:
+def _status(info: RunInfo, now: float) -> str:
+    """For a person: a run that should be running and that nobody drives was broken off."""
+    if info.status == RUNNING and not holder_of(info.owner, info.lease, now):
+        return "broken off"
     return f"{info.status} ({info.reason})" if info.reason else info.status
 
 
@@ -92,7 +95,7 @@ def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unre
     origin, forked = story.origin, story.header.get("forked")
     holder = holder_of(info.owner, info.lease, now)
     put(f"run      {stored.run_id}")
-    put(f"status   {_status(info)}{f', held by {holder}' if holder else ''}{', paused' if story.paused else ''}")
+    put(f"status   {_status(info, now)}{f', held by {holder}' if holder else ''}{', paused' if story.paused else ''}")
     put(f"task     {_kept(str(story.header['task']), unredacted)}")
     put(f"when     {moment(info.began)} to {moment(info.updated)}")
     if origin.get("model"):

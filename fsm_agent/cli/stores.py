@@ -29,6 +29,7 @@ __all__ = [
     "short",
     "stored_run",
     "ways_on",
+    "writing",
 ]
 
 STORE_VARIABLE: Final = "FSM_AGENT_STORE"
@@ -75,6 +76,17 @@ def new_or_existing(store: str | None) -> TrailStore | None:
     if path.suffix == ".jsonl":
         raise DefinitionError(f"--store {name!r}: JSON Lines are kept in a directory, a file for each run; name that")
     return SQLiteTrail(path)
+
+
+@contextlib.contextmanager
+def writing(store: str | None) -> Iterator[TrailStore | None]:
+    """`new_or_existing`, closed afterwards."""
+    trails = new_or_existing(store)
+    try:
+        yield trails
+    finally:
+        if trails is not None:
+            trails.close()
 
 
 @contextlib.contextmanager

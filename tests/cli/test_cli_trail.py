@@ -130,6 +130,7 @@ def test_a_killed_process_is_gone_on_with(room: Room, tool: str) -> None:
         args = ("run", "Write", "--base-url", s.base_url, "--tools", f"letters:{tool}", "--store", "runs.db")
         assert process(*args, cwd=room.folder).code < 0
         (run_id,) = room.ids()
+        assert "status   broken off" in room.on("show", run_id).out
         assert "in doubt" in room.on("show", run_id).out
         ended = room.on("resume", run_id)
         if tool == "unsafe":
@@ -152,6 +153,9 @@ def test_each_call_of_a_batch_is_decided_by_itself(room: Room) -> None:
     (run_id,) = room.ids()
     first, second = (one["id"] for one in room.on("show", run_id, "--json").document["waiting"])
     assert "2 calls wait" in error_of(room.on("approve", run_id))
+    undecided = room.on("resume", run_id, "--model", "nonsense:x")
+    assert (undecided.code, undecided.out) == (4, "")
+    assert f"fsm-agent approve {run_id[:8]} {first}" in undecided.err
     half = room.on("deny", run_id, second, "--reason", "not Ben", "--by", "Zoe", "--json")
     assert half.code == 4
     assert [one["id"] for one in half.document["pending"]] == [first]
@@ -222,6 +226,8 @@ def test_a_decision_that_comes_too_late_ends_the_run(room: Room) -> None:
     assert "nothing was decided" in done.err
     assert room.sent() == []
     assert room.on("audit", run_id).code == 0
+    room.run([ANA], "--approval-timeout", "0.000001")
+    assert room.on("resume", room.ids()[0], "--json").document["reason"] == "expired"
 
 
 def test_a_run_is_cancelled_while_it_waits(room: Room) -> None:
