@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from fsm_agent.alphabet import TERMINAL
@@ -13,6 +14,7 @@ from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
 from fsm_agent.effects import Broke, CallModel, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, UnknownRun
+from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Conversations
@@ -184,8 +186,20 @@ class Runner:
             )
         run = taken_over(self._journal, run_id, self._setup, DEFAULT_MACHINE, Host(self._observers, self._pauses()))
         if run.ctx.thread_id is not None:
-            self._store.open(run.ctx.thread_id, run_id)
+            try:
+                stored = self._store.open(run.ctx.thread_id, run_id)
+            except BaseException:
+                self._give_back(run)
+                raise
+            earlier = tuple(one for one in run.ctx.history if one.turn != run.ctx.turn)
+            # Others may have had the thread between a crash and now: what they said stays, and this turn follows it.
+            run.rebased = stored if stored and stored != earlier else ()
         return run
+
+    def _give_back(self, run: Run) -> None:
+        """Let go of a stored run, as the store has it."""
+        if run.trail is not None and self._journal is not None:
+            self._journal.give_back(self._journal.store.info(run.job.run_id), run.trail.owner)
 
     def _put_back(self, run: Run) -> None:
         """Leave a run that was taken as it was."""
@@ -193,8 +207,10 @@ class Runner:
             self._active.pop(run.job.run_id, None)
             if run.trail is None:
                 self._suspended[run.job.run_id] = run
-        if run.trail is not None and self._journal is not None:
-            self._journal.give_back(self._journal.store.info(run.job.run_id), run.trail.owner)
+        if run.trail is not None:
+            if run.ctx.thread_id is not None:
+                self._store.close(run.ctx.thread_id, run.job.run_id, None)
+            self._give_back(run)
 
     def _left(self, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""
@@ -311,9 +327,18 @@ class Runner:
         run.closed = True
         keep = ctx.answer is not None or ctx.tool_calls > 0 or run.stopped_while_executing
         try:
-            self._store.close(ctx.thread_id, ctx.run_id, run.closed_history() if keep else None)
+            self._store.close(ctx.thread_id, ctx.run_id, _turn_of(run) if keep else None)
         except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to
             run.unsaved = f"{type(error).__name__}: {words_of(error)}"
+
+
+def _turn_of(run: Run) -> tuple[Block, ...]:
+    """The history with this turn, after what others have said in the thread meanwhile."""
+    history = run.closed_history()
+    if not run.rebased:
+        return history
+    turn = run.rebased[-1].turn + 1
+    return (*run.rebased, *(replace(one, turn=turn) for one in history if one.turn == run.ctx.turn))
 
 
 def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:

@@ -74,6 +74,7 @@ class Run:
     unfolded: Outcome | None = None
     decided: dict[str, Decided] = field(default_factory=dict)
     asked_at: float = 0.0
+    rebased: tuple[Block, ...] = ()
     closed: bool = False
     unsaved: str = ""
     last: float = 0.0

@@ -13,7 +13,7 @@ from fsm_agent.trail.store import TrailStore
 __all__ = ["Store", "stores_of"]
 
 Store = str | os.PathLike[str] | TrailStore | Conversations
-"""A path (an SQLite file for trails, and beside it `<name>.threads.<suffix>` for conversations), or a store of either."""
+"""A path (an SQLite file for trails, and `<name>.threads.<suffix>` for conversations), `postgresql://...`, or a store of either."""
 
 
 def stores_of(store: Store | None, conversations: Conversations | None) -> tuple[TrailStore | None, Conversations]:
@@ -23,7 +23,15 @@ def stores_of(store: Store | None, conversations: Conversations | None) -> tuple
     """
     given: Any = store
     trails: TrailStore | None = None
-    if isinstance(given, str | os.PathLike):
+    if isinstance(given, str) and "://" in given:
+        if not given.startswith(("postgresql://", "postgres://")):
+            raise DefinitionError(
+                f"store: {given.partition('://')[0]}:// is no store; give a path, or postgresql://..."
+            )
+        from fsm_agent.trail import PostgresTrail  # noqa: PLC0415 - an extra
+
+        trails = PostgresTrail(given)
+    elif isinstance(given, str | os.PathLike):
         # Here, because most agents keep nothing in a file.
         from fsm_agent.memory import SQLiteConversations  # noqa: PLC0415
         from fsm_agent.trail import SQLiteTrail  # noqa: PLC0415

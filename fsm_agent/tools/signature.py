@@ -91,7 +91,7 @@ def _normal(value: Any, volatile: frozenset[str], path: str, detect: bool) -> An
     if kind is float:
         return _number(value)
     if kind is dict:
-        normal = {}
+        normal: dict[str, Any] = {}
         for key, item in value.items():
             name = key if type(key) is str else str(plain(key))
             if detect and (_is_volatile_name(name) or (volatile and f"{path}{name}" in volatile)):

@@ -16,6 +16,7 @@ from fsm_agent.alphabet import INITIAL, TERMINAL
 from fsm_agent.context import Setup
 from fsm_agent.errors import TrailDamaged, TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
+from fsm_agent.trail.cipher import TrailLocked
 from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.header import fingerprint, recorded_setup, schema_version
@@ -74,6 +75,10 @@ def audit(
             _refold(entries, setup, machine, findings, notes)
     except TrailDamaged as damage:
         findings.append(Finding(damage.seq, str(damage)))
+    except TrailLocked as locked:
+        notes.append(
+            f"The seals hold, but what they cover could not be read, so the transitions were not checked: {locked}"
+        )
     except TrailError as error:
         findings.append(Finding(-1, str(error)))
     newest = stored[-1].seal if stored else ""

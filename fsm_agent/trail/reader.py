@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fsm_agent.errors import TrailDamaged, TrailError
-from fsm_agent.trail.chain import GENESIS, Chain
-from fsm_agent.trail.cipher import Cipher
+from fsm_agent.errors import TrailDamaged
+from fsm_agent.trail.chain import GENESIS, Chain, broken
+from fsm_agent.trail.cipher import Cipher, TrailLocked
 from fsm_agent.trail.entries import Entry, Stored, parse, written
 from fsm_agent.trail.store import TrailStore
 from fsm_agent.trail.writer import CLEAR
@@ -19,7 +19,7 @@ __all__ = ["checked", "opened", "read_entries"]
 def read_entries(store: TrailStore, run_id: str, *, chain: Chain, cipher: Cipher | None = None) -> tuple[Entry, ...]:
     """The entries of a run, whole and checked.
 
-    Raises `UnknownRun`, `TrailDamaged` for the first entry that is not as it was written, `TrailError` without the key that it needs.
+    Raises `UnknownRun`, `TrailDamaged` for the first entry that is not as it was written, `TrailLocked` without the key that it needs.
     """
     entries = checked(store.read(run_id), run_id, chain)
     return tuple(opened(entry, store, cipher) for entry in entries)
@@ -36,7 +36,7 @@ def checked(stored: Sequence[Stored], run_id: str, chain: Chain) -> tuple[Entry,
             raise TrailDamaged(f"is missing; entry {one.seq} follows", run_id=run_id, seq=expected)
         entry = parse(one, run_id)
         if not chain.holds(before, one.text, one.seal):
-            raise TrailDamaged(_why(entries, entry, chain), run_id=run_id, seq=expected)
+            raise TrailDamaged(_why(stored, entries[0] if entries else entry, chain), run_id=run_id, seq=expected)
         entries.append(entry)
         before = one.seal
     if entries[0].kind != "header":
@@ -44,11 +44,10 @@ def checked(stored: Sequence[Stored], run_id: str, chain: Chain) -> tuple[Entry,
     return tuple(entries)
 
 
-def _why(earlier: Sequence[Entry], entry: Entry, chain: Chain) -> str:
-    """Another key is told apart from damage where the header can be read."""
-    header = earlier[0] if earlier else entry
+def _why(stored: Sequence[Stored], header: Entry, chain: Chain) -> str:
+    """Another key, with which no seal holds, is told apart from damage, after which those of the other entries do."""
     wanted = header.body.get("chain")
-    if isinstance(wanted, str) and wanted != chain.name:
+    if isinstance(wanted, str) and wanted != chain.name and len(broken(chain, stored)) == len(stored):
         return f"was sealed with {wanted}, and is checked with {chain.name}: give the key that wrote it"
     return "was changed after it was sealed, or an entry before it was changed, moved or taken out"
 
@@ -67,7 +66,7 @@ def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
 
 def _decrypted(entry: Entry, token: str, cipher: Cipher | None) -> str:
     if cipher is None:
-        raise TrailError(
+        raise TrailLocked(
             f"the trail of run {entry.run_id!r} is encrypted: set FSM_AGENT_TRAIL_ENCRYPTION_KEY to the key that wrote it"
         )
     return cipher.decrypt(token)

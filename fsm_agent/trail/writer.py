@@ -27,7 +27,8 @@ CLEAR: Final = ("chain", "schema")
 class TrailWriter:
     """The one writer of a run. `add` seals an entry and keeps it back; `flush` sends what is kept to the store.
 
-    `held` is False once the run was given back. Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from any thread.
+    `held` is False once the run was given back. Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from
+    any thread.
     """
 
     def __init__(

@@ -24,6 +24,11 @@ from tests.trail.killed import Place
 RUN: Any = {"configurable": {"run_id": "r"}}
 
 
+def new_log() -> list[Any]:
+    """What was done."""
+    return []
+
+
 def paying(log: list[Any]) -> Tool:
     """A tool that needs approval and says what it did."""
 
@@ -90,7 +95,7 @@ def test_decisions_are_kept_one_by_one_across_processes(tmp_path: Path) -> None:
 
 def test_a_decision_is_used_once_and_bound_to_its_digest() -> None:
     """A second decision about one call, and an approval of other arguments, are refused before anything happens."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     waiting = agent_on(store, [[call("pay", to="ada"), call("pay", to="bob")]], [paying(log)]).invoke("pay", RUN)
     ada, bob = (one.call_id for one in waiting.requests)
     with pytest.raises(RunError, match="digest"):
@@ -104,7 +109,7 @@ def test_a_decision_is_used_once_and_bound_to_its_digest() -> None:
 
 def test_a_decision_that_comes_too_late_expires_the_run() -> None:
     """Expiry is a transition, by the clock on the wall, whatever was decided afterwards."""
-    store, log, clock = MemoryTrail(), [], FakeClock()
+    store, log, clock = MemoryTrail(), new_log(), FakeClock()
     limits = Limits(approval_timeout=60)
     waiting = agent_on(store, [call("pay", to="bob")], [paying(log)], limits=limits, clock=clock).invoke("pay", RUN)
     assert waiting.requests[0].expires_at == clock.time() + 60
@@ -115,7 +120,7 @@ def test_a_decision_that_comes_too_late_expires_the_run() -> None:
 
 def test_the_time_that_a_person_takes_does_not_count() -> None:
     """A deadline is for the run's own time: a day's wait for a person, and a day without any process, are not in it."""
-    store, log, clock = MemoryTrail(), [], FakeClock()
+    store, log, clock = MemoryTrail(), new_log(), FakeClock()
     limits = Limits(deadline=30)
     agent_on(store, [call("pay", to="bob")], [paying(log)], limits=limits, clock=clock).invoke("pay", RUN)
     clock.advance(86_400)
@@ -143,7 +148,7 @@ def test_of_many_that_resume_one_run_exactly_one_goes_on(tmp_path: Path) -> None
     log: list[Any] = []
     path = tmp_path / "runs.db"
     agent_on(path, [call("pay", to="bob")], [paying(log)]).invoke("pay", RUN)
-    gate, outcomes = threading.Barrier(6), []
+    gate, outcomes = threading.Barrier(6), new_log()
 
     def race() -> None:
         agent = agent_on(path, ["done"], [paying(log)])
@@ -164,7 +169,7 @@ def test_of_many_that_resume_one_run_exactly_one_goes_on(tmp_path: Path) -> None
 
 def test_a_run_that_is_under_way_elsewhere_is_refused_by_name() -> None:
     """While a run is driven, no other agent can take it; the error says who has it."""
-    store, seen = MemoryTrail(), []
+    store, seen = MemoryTrail(), new_log()
 
     @tool
     def peek() -> str:
@@ -204,7 +209,7 @@ def test_a_run_id_is_never_used_twice() -> None:
 
 def test_another_agent_than_the_one_that_began_is_refused() -> None:
     """Another dialect, a missing tool and a tool with another schema are each named, and nothing happens."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     agent_on(store, [call("pay", to="bob")], [paying(log), adding(log)]).invoke("pay", RUN)
 
     @tool(requires_approval=True)
@@ -226,7 +231,7 @@ def test_another_agent_than_the_one_that_began_is_refused() -> None:
 
 def test_a_damaged_trail_is_neither_resumed_nor_written_over() -> None:
     """A trail that is not as it was written is a named error, and stays as it is."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     agent_on(store, [call("pay", to="bob")], [paying(log)]).invoke("pay", RUN)
     entries = store._entries["r"]
     entries[2] = type(entries[2])(entries[2].seq, entries[2].text.replace("bob", "eve"), entries[2].seal)
@@ -239,7 +244,7 @@ def test_a_damaged_trail_is_neither_resumed_nor_written_over() -> None:
 
 def test_a_suspended_run_is_cancelled_from_anywhere() -> None:
     """Cancelling a stored run ends it durably; nobody can go on with it afterwards."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     agent_on(store, [call("pay", to="bob")], [paying(log)]).invoke("pay", RUN)
     other = agent_on(store, [], [paying(log)])
     assert other.cancel("r", "not needed any more")
@@ -271,7 +276,7 @@ def test_a_run_pauses_before_a_state_and_goes_on_with_other_arguments(tmp_path: 
 
 def test_a_run_pauses_after_a_step_and_goes_on_under_other_limits() -> None:
     """After step 1 the limits and the memory are changed for the rest of this run, and of no other."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     script = [call("add", a=1, b=1), call("add", a=2, b=2), call("add", a=3, b=3), "done"]
     agent = agent_on(store, script, [adding(log)], limits=Limits(max_steps=2, on_limit="stop")).pause_at(after_step=1)
     assert agent.invoke("add", RUN).steps == 1
@@ -310,7 +315,7 @@ def test_where_no_run_can_pause_is_refused(states: list[str], step: Any) -> None
 
 def test_a_replay_stops_where_it_is_told() -> None:
     """Time travel: up to transition 3 the context is what it was then; a transition that is not there is named."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     agent = agent_on(store, [call("add", a=1, b=2), "done"], [adding(log)])
     result = agent.invoke("add", RUN)
     assert agent._journal is not None
@@ -325,7 +330,7 @@ def test_a_replay_stops_where_it_is_told() -> None:
 
 def test_a_fork_goes_its_own_way_and_repeats_nothing_silently() -> None:
     """A fork has the past of its parent; a call that the parent made after that point needs a person's yes."""
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     agent = agent_on(store, [call("add", a=1, b=2), call("add", a=5, b=5), "done"], [adding(log)])
     agent.invoke("add", RUN)
     assert agent._journal is not None
@@ -348,7 +353,7 @@ def test_a_sealed_and_encrypted_run_needs_its_keys() -> None:
     pytest.importorskip("cryptography")
     from cryptography.fernet import Fernet
 
-    store, log = MemoryTrail(), []
+    store, log = MemoryTrail(), new_log()
     keys: dict[str, Any] = {
         "chain": HmacChain(b"0123456789abcdef"),
         "cipher": FernetCipher([Fernet.generate_key().decode()]),
