@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal
 from langchain_core.messages import AnyMessage
 from pydantic import Field, TypeAdapter
 
+from fsm_agent.frozen import quick
+
 __all__ = [
     "Answer",
     "Answered",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens. `estimated` is how many of `total` were estimated because the server did not say."""
@@ -68,6 +71,7 @@ class Usage:
 NO_USAGE: Final = Usage()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RawCall:
     """A tool call as the model (or a person, or the ladder) asked for it. `arguments` is text where the text is known."""
@@ -77,6 +81,7 @@ class RawCall:
     arguments: str | Mapping[str, Any] | None
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A tool call after VALIDATE. With `refusal` set it is never executed: the refusal is its result.
@@ -106,6 +111,7 @@ class Call:
         return hashlib.sha256(shown.encode()).hexdigest()
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What one call gave. `text` is what the model reads (capped); `full` is the whole text when `text` was cut, else None."""
@@ -159,6 +165,7 @@ class Answer:
 Decision = Approve | Edit | Deny | Answer
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
     """Ask the model. `tools` are the names offered; `purpose` "answer" offers none, and "summary" asks for notes of earlier steps.
@@ -176,6 +183,7 @@ class CallModel:
     kind: Literal["call_model"] = "call_model"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTools:
     """Execute these calls, at most `parallel` at a time, none longer than its own timeout nor than `time_left` seconds."""
@@ -207,6 +215,7 @@ class AskHuman:
 Effect = CallModel | CallTools | Wait | AskHuman
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
     """The model's finished reply, strictly re-read.
@@ -248,6 +257,7 @@ class ModelFailed:
     kind: Literal["model_failed"] = "model_failed"
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """The results of a batch, in the order of its calls."""

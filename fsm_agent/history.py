@@ -13,6 +13,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
+from fsm_agent.frozen import quick
+
 __all__ = ["Block", "Mould", "block", "call_ids", "estimate_text", "estimate_tokens", "flatten", "text_of"]
 
 M = TypeVar("M", bound=BaseMessage)
@@ -22,6 +24,7 @@ _written = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _IMAGE_TOKENS = 1_000
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Block:
     """Messages that belong together. `tokens` is their estimate; `turn` counts the user turns of the conversation from 0."""

@@ -15,7 +15,7 @@ from langchain_core.runnables import Runnable, RunnableBinding
 
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
-from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, blocking, on_task
+from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
 from fsm_agent.replies import ChunkReader, failed, read_message
@@ -62,7 +62,8 @@ class ModelPerformer:
             return self._finished(reader, effect, job)
 
         try:
-            return (yield from blocking(job, work, effect.timeout))
+            done: Replied = yield Work(job, work, effect.timeout)
+            return done
         except TimedOut:
             return _timed_out(effect, job, reader)
         except (CancelRequested, FsmAgentError):

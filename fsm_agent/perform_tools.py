@@ -129,7 +129,7 @@ class ToolPerformer:
         begun = job.clock.monotonic()
         timeout = self._timeout(tool, effect)
         try:
-            value = yield from blocking(job, lambda _: _run(tool, call, job), timeout)
+            value = yield Work(job, lambda _: _run(tool, call, job), timeout)
         except TimedOut:
             return self._timed_out(tool, call, job, timeout)
         except CancelRequested:

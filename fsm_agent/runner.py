@@ -241,8 +241,10 @@ class Runner:
         return True
 
     def _perform(self, run: Run, effect: Effect) -> Generator[Work | Here, Any, Outcome | None]:
-        rest = rest_of(run, effect, self._tools)
         try:
+            if run.trail is None and run.recovered is None:
+                return (yield from self._performer.perform(effect, run.job))
+            rest = rest_of(run, effect, self._tools)
             if rest.effect is None:
                 return rest.outcome(None, run.job.now())
             if run.trail is not None:
@@ -257,8 +259,10 @@ class Runner:
         return begin(run, effect, asks_here=self._performer.asks_here, tools=self._tools)
 
     async def _aperform(self, run: Run, effect: Effect) -> Outcome | None:
-        rest = rest_of(run, effect, self._tools)
         try:
+            if run.trail is None and run.recovered is None:
+                return await self._performer.aperform(effect, run.job)
+            rest = rest_of(run, effect, self._tools)
             if rest.effect is None:
                 return rest.outcome(None, run.job.now())
             if run.trail is not None:

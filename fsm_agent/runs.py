@@ -94,8 +94,10 @@ class Run:
         self.state, self.ctx = fired.row.target, ctx
         now = self.job.now()
         event, target = fired.row.event, fired.row.target
-        failure = ctx.failure if event in _FAILURES else None
-        error = ctx.setback if event in _SETBACKS else "" if failure is None else failure.error
+        failure = ctx.failure if ctx.failure is not None and event in _FAILURES else None
+        error = ctx.setback if ctx.setback and event in _SETBACKS else "" if failure is None else failure.error
+        calls = ctx.calls
+        one = calls[0] if len(calls) == 1 else None
         record = Transitioned.made_of(
             {
                 "run_id": ctx.run_id,
@@ -110,8 +112,8 @@ class Run:
                 "model_calls": ctx.model_calls,
                 "tool_calls": ctx.tool_calls,
                 "failures": ctx.failures,
-                "tools": tuple([call.tool for call in ctx.calls]),
-                "signatures": tuple([call.signature for call in ctx.calls]),
+                "tools": (one.tool,) if one is not None else tuple([call.tool for call in calls]),
+                "signatures": (one.signature,) if one is not None else tuple([call.signature for call in calls]),
                 "repairs": ctx.repairs if ctx.repairs and event in _READINGS else (),
                 "elapsed_ms": (now - self.last) * 1000,
                 "at": now,

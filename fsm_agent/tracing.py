@@ -113,7 +113,7 @@ class Trace:
         """Tell the callbacks that the run starts. Without any, nothing is kept and nothing is called later."""
         manager = get_callback_manager_for_config(config)
         if not manager.handlers:
-            return cls(patch_config(config, callbacks=None), traced=False)
+            return cls(_silent(config), traced=False)
         run = manager.on_chain_start(
             None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
         )
@@ -124,7 +124,7 @@ class Trace:
         """The same for async callbacks."""
         manager = get_async_callback_manager_for_config(config)
         if not manager.handlers:
-            return cls(patch_config(config, callbacks=None), traced=False)
+            return cls(_silent(config), traced=False)
         run = await manager.on_chain_start(
             None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
         )
@@ -149,6 +149,13 @@ class Trace:
         """The same for async callbacks."""
         if self.arun is not None:
             await self.arun.on_chain_error(error)
+
+
+def _silent(config: RunnableConfig) -> RunnableConfig:
+    """`config` without callbacks. It was made complete before, so that there is nothing for LangChain's own function to fill in."""
+    quiet = config.copy()
+    quiet["callbacks"] = None
+    return quiet
 
 
 def _output(result: RunResult) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 
 from fsm_agent.dialects.repair import Malformed
 from fsm_agent.effects import Call, Replied, Result
+from fsm_agent.frozen import quick
 from fsm_agent.history import Block, Mould, text_of
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
@@ -38,6 +39,7 @@ _SYSTEM: Final = Mould(SystemMessage("text"))
 _NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Requested:
     """One call as read from a reply: its arguments, or what is wrong with their text."""
@@ -56,6 +58,7 @@ class Answer:
     repairs: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The reply asks for these calls. Text beside them is kept in the history, and is not the answer."""
@@ -90,6 +93,7 @@ class Unreadable:
 Reading = Answer | Calls | Thought | Empty | Unreadable
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Done:
     """One executed call of this turn and what it gave, for dialects that show the model what it already has."""
@@ -98,6 +102,7 @@ class Done:
     result: Result
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """All that a dialect needs to write a prompt: what to send (`blocks`), what can be called (`tools`), what is known (`done`)."""

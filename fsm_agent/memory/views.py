@@ -56,10 +56,15 @@ class Window:
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """First task + current task + the last `rounds` rounds; an earlier turn's task is kept when a round of it is."""
-        start, left = len(history), self.rounds
+        start, left, summarised = len(history), self.rounds, False
+        # Without the functions below, which say the same: this is asked three times at every step.
         while start > 0 and left > 0:
             start -= 1
-            left -= is_round(history[start])
+            kind = history[start].kind
+            left -= kind == "round" or kind == "answer"  # noqa: PLR1714 - two comparisons are faster than a tuple
+            summarised = summarised or kind == "summary"
+        if start and not summarised and history[-1].turn == 0 and history[0].kind == "task":
+            return (history[0], *history[start:])
         return (*pinned(history, start), *unsummarised(history[start:]))
 
 
