@@ -71,6 +71,8 @@ def test_what_is_no_key_is_refused_without_being_shown(keys: list[str]) -> None:
     """The message says which key and how to make one, and nothing of what was given."""
     with pytest.raises(DefinitionError, match="key") as caught:
         FernetCipher(keys)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
     shown = f"{caught.value} {caught.value.__cause__!r}"
     assert OLD[:8] not in shown
     assert "no key" not in shown
