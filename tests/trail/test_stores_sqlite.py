@@ -112,6 +112,7 @@ def test_a_file_that_is_no_database_is_refused_and_kept(path: Path, store: SQLit
     for error in asked(store):
         assert isinstance(error, TrailError)
         assert str(path) in str(error)
+        assert kind != "empty" or "is empty, and a trail never is" in str(error)
     store.close()
     assert path.read_bytes() == NO_TRAIL[kind]
     assert [found.name for found in path.parent.iterdir()] == ["runs.db"]
