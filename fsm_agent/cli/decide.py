@@ -19,11 +19,11 @@ from fsm_agent.cli.origin import Given, agent_of, limits_of, order_of, setup_of
 from fsm_agent.cli.retell import call_text, moment
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.runs import asked_document, ways_on
-from fsm_agent.cli.stores import Stored, stored_run
+from fsm_agent.cli.stores import Stored, holder_of, stored_run
 from fsm_agent.context import Setup
 from fsm_agent.durable import conclude, durable
 from fsm_agent.effects import Answer, Approve, Cancelled, Decision, Deny, Edit, Expired
-from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, UnknownRun
+from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, RunHeld, UnknownRun
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.records import RunResult
@@ -254,13 +254,19 @@ def resume_run(store: str | None, run: str, settings: Sequence[str], going: Goin
     Raises `RunError` for a run that has ended or that another process holds, and as `stored_run`.
     """
     with stored_run(store, run) as stored:
-        info = stored.journal.store.info(stored.run_id)
-        if info.ended:
-            raise UnknownRun(f"run {stored.run_id!r} has ended ({info.status}): nothing of it is left to go on with")
+        _check_goes_on(stored)
         change, asked = change_of(settings, stored), stored.story.waiting
         if asked and change is None:
             return _not_decided(stored, asked, going)
         return _go_on(stored, going, change)
+
+
+def _check_goes_on(stored: Stored) -> None:
+    info = stored.journal.store.info(stored.run_id)
+    if info.ended:
+        raise UnknownRun(f"run {stored.run_id!r} has ended ({info.status}): nothing of it is left to go on with")
+    if holder_of(info.owner, info.lease, stored.journal.clock.time()):
+        raise RunHeld(stored.run_id, owner=info.owner, until=info.lease)
 
 
 def _not_decided(stored: Stored, asked: Sequence[Asked], going: Going) -> int:
@@ -301,6 +307,7 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
 def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
     """End a run that nobody is driving. Raises `RunHeld` while a process has it, `UnknownRun` when it has ended."""
     with stored_run(store, run) as stored:
+        _check_goes_on(stored)
         began = time.monotonic()
         if given.agent is not None and stored.story.header["thread_id"] is not None:
             # The agent's own store of conversations has a turn open for this run.

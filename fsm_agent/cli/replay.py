@@ -12,7 +12,7 @@ from fsm_agent.cli.origin import Given, setup_of
 from fsm_agent.cli.retell import call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, find_run, journal_of, stored_run
 from fsm_agent.context import Setup
-from fsm_agent.errors import RunError, TrailDamaged, TrailError
+from fsm_agent.errors import RunError, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.observe import event_of
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.trail import TrailStore
@@ -112,6 +112,7 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
     Raises `RunError` for a transition that there is none of or that ended the run, and for an id that is taken; and as `stored_run`.
     """
     with stored_run(store, run) as stored:
+        _check_free(stored.journal.store, new)
         made = fork(stored.journal, stored.run_id, at=at, new_run_id=new or str(uuid.uuid4()))
         entries = stored.story.entries
         kept = len(entries_to(entries, at))
@@ -133,6 +134,15 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         put(made)
     note(f"go on with it: fsm-agent resume {made}{option}")
     return 0
+
+
+def _check_free(trails: TrailStore, run_id: str | None) -> None:
+    try:
+        if run_id is not None:
+            trails.info(run_id)
+            raise RunError(f"there is a run {run_id!r} already; give the fork another --run-id")
+    except UnknownRun:
+        return
 
 
 # ---------------------------------------------------------------- audit

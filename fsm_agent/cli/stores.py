@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,8 +112,10 @@ def option_of(store: str | None) -> str:
         return ""
     if store.startswith(_POSTGRES):
         parts = urlsplit(store)
-        store = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
-    return f" --store {store}"
+        user, at, host = parts.netloc.rpartition("@")
+        kept = [pair for pair in parts.query.split("&") if "password" not in pair.partition("=")[0].lower()]
+        store = urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query="&".join(kept)))
+    return f" --store {shlex.quote(store)}"
 
 
 def short(run_id: str) -> str:

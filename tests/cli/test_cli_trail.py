@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -303,6 +304,24 @@ def test_a_directory_is_a_store_of_json_lines(room: Room) -> None:
     assert again.on("approve", again.ids()[0], script=["Done."]).out == "Done.\n"
 
 
+def test_a_server_is_a_store_whose_password_is_never_shown(room: Room) -> None:
+    """postgresql://... works like a file; what is suggested and what is said names the server, not the password."""
+    pytest.importorskip("psycopg")
+    from tests.trail.postgres_server import serving  # needs psycopg
+
+    with serving() as started:
+        parts = dict(pair.split("=", 1) for pair in started.new_database().split())
+        url = f"postgresql://{parts.pop('user')}:hunter2@/{parts.pop('dbname')}?"
+        remote = Room(room.folder, url + "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items()))
+        begun = remote.run([ANA])
+        assert begun.code == 4
+        (run_id,) = remote.ids()
+        assert f"approve|deny|edit|answer {run_id[:8]} --store 'postgresql://" in begun.err
+        assert "hunter2" not in begun.err + remote.on("show", run_id).out
+        assert remote.on("approve", run_id, script=["Done."]).out == "Done.\n"
+        assert remote.on("audit", "--all").code == 0
+
+
 def test_to_defer_needs_a_store(room: Room) -> None:
     """Nothing runs that could not be gone on with."""
     with server([]) as s:
@@ -469,6 +488,7 @@ def test_a_fork_says_what_it_would_repeat_and_asks_before_it_does(room: Room) ->
     assert "unsafe(to='Ana')" in made.err
     assert room.sent() == ["Ana"]
     assert f"forked   from {run_id} at transition 1" in room.on("show", "second").out
+    assert "there is a run 'second' already" in error_of(room.on("fork", run_id, "--at", "1", "--run-id", "second"))
     assert "has ended at transition" in error_of(room.on("fork", run_id, "--at", "7"))
 
 
