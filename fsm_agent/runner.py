@@ -80,6 +80,8 @@ class Runner:
         """`run` for `fsm_agent.pilot` to drive. `outcome` is what a suspended run waits for."""
         core = drive(run)
         self._enter(run)
+        if run.trail is not None:
+            run.trail.here = True
         try:
             catch_up(run)
             item: Transitioned | Effect | None = next(core, None)

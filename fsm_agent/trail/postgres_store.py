@@ -138,7 +138,7 @@ class PostgresTrail:
 
     # ------------------------------------------------------------ writing
 
-    def append(self, batch: Batch) -> Future[None]:
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
         """Append; the future is done once the batch is committed. As `TrailStore.append`."""
         return self._scribe.put(batch)
 

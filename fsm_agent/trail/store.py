@@ -64,8 +64,10 @@ class RunInfo:
 class TrailStore(Protocol):
     """A store of trails. Safe from any thread; every method may block, and none waits for a run."""
 
-    def append(self, batch: Batch) -> Future[None]:
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
         """Append, durably, all or nothing; the future is done once it is on disk.
+
+        `here` says that the caller waits for the future at once, so that the store may write on its thread if that is quicker.
 
         The future raises `fsm_agent.errors.RunHeld` when another owner holds the run, or the run has an entry with one of these
         numbers, or (for entry 0) exists; `TrailError` when the store cannot write. Numbers must go on from the newest one.

@@ -27,7 +27,8 @@ CLEAR: Final = ("chain", "schema")
 class TrailWriter:
     """The one writer of a run. `add` seals an entry and keeps it back; `flush` sends what is kept to the store.
 
-    `held` is False once the run was given back. Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from
+    `here`: whoever flushes waits for it at once. `held` is False once the run was given back.
+    Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from
     any thread.
     """
 
@@ -58,6 +59,7 @@ class TrailWriter:
         self._values: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self.held = True
+        self.here = False
 
     @property
     def head(self) -> str:
@@ -120,5 +122,6 @@ class TrailWriter:
                     values=values,
                     thread_id=self._thread_id,
                     reason=str(reason),
-                )
+                ),
+                here=self.here,
             )

@@ -93,9 +93,9 @@ class _MortalStore:
         self._store = store
         self._life = life
 
-    def append(self, batch: Batch) -> Future[None]:
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
         number = self._life.begins("write")
-        written = self._store.append(batch)
+        written = self._store.append(batch, here=here)
         written.result()
         self._life.ends("write", number)
         return written
