@@ -158,12 +158,14 @@ def test_a_run_that_waits_for_a_person_has_nothing_to_keep_yet() -> None:
         return f"Paid {amount} EUR."
 
     recall = Recall()
-    agent = Agent(ScriptedModel([call("pay", amount=5), "Done."]), [pay], recall=recall, logger=silent_logger())
+    model = ScriptedModel([call("price", item="bicycle"), call("pay", amount=42), "Done."])
+    agent = Agent(model, [price, pay], recall=recall, logger=silent_logger())
     waiting = agent.invoke("Pay the bicycle.")
     assert waiting.status is Status.SUSPENDED
-    assert recall.recall("bicycle pay paid") == ()
+    assert recall.recall("bicycle price pay paid") == ()
     agent.resume(waiting.run_id, decision=Approve())
-    assert "pay: Paid 5 EUR." in recall.recall("pay paid EUR")
+    assert "pay: Paid 42 EUR." in recall.recall("pay paid EUR")
+    assert "price: The bicycle costs 42 EUR." in recall.recall("bicycle price")
 
 
 def test_the_newest_summary_is_kept_without_its_heading() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from fsm_agent.dialects import DIALECTS
 from fsm_agent.effects import CallModel, CallTools, Effect, Outcome, Usage, Wait, Waited
 from fsm_agent.guards import token_budget_spent
 from fsm_agent.history import estimate_text, estimate_tokens
-from fsm_agent.memory import Full, Memory, Window
+from fsm_agent.memory import Full, Memory, SummaryWindow, Window
 from fsm_agent.prompt import estimate_prompt, prompt_of
 from fsm_agent.states import BEHAVIOURS
 from fsm_agent.testing import FakeClock
@@ -255,6 +256,102 @@ def test_the_estimate_follows_tools_that_come_and_go() -> None:
     assert (estimate_prompt(ctx, "plan") > before[0], asked(ctx).tools) == (True, ("add", "look"))
     ctx.setup.tools.unregister("look")
     assert (estimate_prompt(ctx, "plan"), asked(ctx).tools) == before
+
+
+# ---------------------------------------------------------------- summaries and overflows
+
+TWO_ROUNDS: list[Line] = [ADD, gives("3"), asks(raw("add", a=1, b=3)), gives("4")]
+
+
+def due(**limits: Any) -> Context:
+    """A context in PLAN in which a round is to be summarised."""
+    setup = make_setup(memory=SummaryWindow(rounds=1, every=1), limits=limits)
+    return play(*TWO_ROUNDS, setup=setup)[-1].fired.ctx
+
+
+def test_a_summary_is_asked_for_without_tools_and_is_no_step() -> None:
+    """The call offers nothing, constrains nothing, and counts in calls and tokens only; the summary stands after its round."""
+    ctx = due()
+    effect = asked(ctx)
+    assert (effect.purpose, effect.tools, effect.response_format, effect.attempt) == ("summary", (), None, 1)
+    assert effect.estimate >= estimate_tokens(effect.messages)
+    step = PLAN.resolve(ctx, says("Notes.", tokens=7, at=9.0))
+    after = step.ctx
+    assert step.event is Event.COMPACTED
+    assert (after.step, after.model_calls, after.usage.total, after.at) == (2, 3, ctx.usage.total + 7, 9.0)
+    assert [one.kind for one in after.blocks] == ["task", "round", "summary", "round"]
+    assert [one for one in after.blocks if one.kind != "summary"] == list(ctx.blocks)
+    assert (after.reply, after.failures) == (ctx.reply, ctx.failures)
+    assert asked(after).purpose == "plan"
+
+
+def test_a_summary_that_is_of_no_use_changes_the_counts_only() -> None:
+    """History, failures and attempts are what they were; the next call is the step, not the summary again."""
+    ctx = due()
+    for outcome in (down(retryable=True), says(""), says("x", truncated=True), says("", unreadable="no message")):
+        step = PLAN.resolve(ctx, outcome)
+        assert step.event is Event.SUMMARY_FAILED
+        assert step.ctx.setback
+        counted = {"at", "usage", "model_calls", "setback", "summary_failed_at"}
+        changed = {name for name, value in step.ctx.__dict__.items() if value != ctx.__dict__[name]}
+        assert changed <= counted
+        assert asked(step.ctx).purpose == "plan"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"forced": True}, {"failure": Failure("model", "model", "down", retryable=True), "attempt": 2}],
+    ids=["forced", "retry"],
+)
+def test_no_summary_comes_between_a_call_and_its_retry_or_before_a_forced_answer(change: dict[str, Any]) -> None:
+    """What is due then is the step itself."""
+    assert asked(due().change(**change)).purpose != "summary"
+
+
+def test_a_summary_is_made_only_when_the_step_after_it_fits_the_budget_too() -> None:
+    """T05: with room for the summary alone the step is asked for, and the rounds stay as they are."""
+    ctx = due(token_budget=10_000, on_limit="stop")
+    both = asked(ctx).estimate + sum(one.tokens for one in ctx.blocks)
+    fits = ctx.change(usage=Usage(0, 0, 10_000 - both))
+    tight = ctx.change(usage=Usage(0, 0, 10_000 - both + 1))
+    assert asked(fits).purpose == "summary"
+    instead = PLAN.enter(tight)
+    assert instead is None or (isinstance(instead, CallModel) and instead.purpose == "plan")
+
+
+def test_tools_that_come_and_go_do_not_change_what_a_reply_was_to() -> None:
+    """What comes of a summary is read as one, whatever was registered while the call was under way."""
+    ctx = due(token_budget=2_000, on_limit="stop")
+    assert asked(ctx).purpose == "summary"
+    for number in range(40):
+        ctx.setup.tools.register(replace(TOOLS[0], name=f"more_{number}"))
+    assert PLAN.resolve(ctx, says("Notes.")).event is Event.COMPACTED
+
+
+def test_after_an_overflow_the_same_call_is_asked_with_less() -> None:
+    """By the server's numbers where it gives them: what is sent then fits; it is no step and no failure, and the round stays kept."""
+    ctx = play(ADD, gives("x" * 4_000), asks(raw("add", a=1, b=3)), gives("y" * 4_000))[-1].fired.ctx
+    whole = asked(ctx).estimate
+    said = down(retryable=False, overflow=True, context_tokens=whole // 2, prompt_tokens=whole)
+    step = PLAN.resolve(ctx, said)
+    assert step.event is Event.OVERFLOWED
+    assert (step.ctx.step, step.ctx.failures, step.ctx.failure) == (ctx.step, ctx.failures, ctx.failure)
+    assert (step.ctx.model_calls, step.ctx.overflows) == (ctx.model_calls + 1, 1)
+    assert step.ctx.blocks == ctx.blocks
+    assert asked(step.ctx).estimate <= whole // 2
+
+
+def test_an_overflow_that_less_cannot_mend_is_a_failure() -> None:
+    """The task alone is too large, or less was tried three times: the run hears of it as of any failure of the model."""
+    said = down(retryable=False, overflow=True)
+    assert PLAN.resolve(start(task="x" * 9_000), said).event is Event.MODEL_FAILED
+    ctx = play(ADD, gives("x" * 90_000))[-1].fired.ctx
+    events = []
+    for _ in range(4):
+        step = PLAN.resolve(ctx, said)
+        events.append(step.event)
+        ctx = step.ctx
+    assert events == [*[Event.OVERFLOWED] * 3, Event.MODEL_FAILED]
 
 
 # ---------------------------------------------------------------- RETRY
