@@ -223,7 +223,7 @@ class Run:
             if self.state in TERMINAL
             else []
         )
-        return RunResult.model_construct(
+        return RunResult.made_of(
             run_id=ctx.run_id,
             thread_id=ctx.thread_id,
             status=status,

@@ -90,10 +90,11 @@ class Native:
 
     def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
         """The answer as the assistant's message."""
-        return (AIMessage(text),)
+        return (_SAID.cast(content=text) if text.isascii() else AIMessage(text),)
 
 
 _ASKED: Final = Mould(AIMessage("text", tool_calls=[{"name": "name", "args": {}, "id": "id", "type": "tool_call"}]))
+_SAID: Final = Mould(AIMessage("text"))
 _ANSWER: Final = Mould(ToolMessage("text", tool_call_id="id", name="name", status="success"))
 
 

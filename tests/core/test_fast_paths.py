@@ -19,7 +19,7 @@ from fsm_agent.effects import Call, RawCall, Replied, Result
 from fsm_agent.language import EN
 from fsm_agent.observe import silent_logger
 from fsm_agent.pilot import _Flight
-from fsm_agent.records import Transitioned
+from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.tools import results
 
@@ -59,6 +59,8 @@ def test_the_messages_of_a_round_are_those_that_their_constructors_make(
     _same(answer, ToolMessage(text or "(empty)", tool_call_id=call_id, name=name, status=status))
     for system in one_system(text):
         _same(system, SystemMessage(text))
+    for said in Native().keep_answer(text):
+        _same(said, AIMessage(text))
 
 
 def test_two_messages_of_one_mould_share_nothing() -> None:
@@ -102,6 +104,16 @@ def test_a_record_made_at_once_is_the_one_that_the_constructor_makes() -> None:
     for record in records:
         twin = Transitioned(**{one.name: getattr(record, one.name) for one in fields(Transitioned)})
         assert (record, repr(record), vars(record)) == (twin, repr(twin), vars(twin))
+
+
+def test_a_result_made_at_once_is_the_one_that_pydantic_makes() -> None:
+    """Every field is there, in order, and the result is equal to its constructed twin in every part."""
+    with ScriptedModel([call("add", a=1, b=2), "3"]) as model:
+        result = Agent(model, [_add], logger=silent_logger()).invoke("go")
+    twin = RunResult.model_construct(**{name: getattr(result, name) for name in RunResult.model_fields})
+    assert list(vars(result)) == list(RunResult.model_fields)
+    assert (result, repr(result), result.model_fields_set) == (twin, repr(twin), twin.model_fields_set)
+    assert result.model_copy() == twin
 
 
 def test_the_watcher_sleeps_while_calls_come_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
