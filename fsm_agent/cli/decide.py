@@ -6,7 +6,7 @@ import getpass
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fsm_agent.agent import Agent
@@ -287,6 +287,8 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
 
     if going.given.agent is None:
         order = order_of(stored, going.given)
+        if change is not None:
+            order = replace(order, limits=order.limits.replace(**change.limits))
         model = order.choice.model
         result = carry_out(order, going.watch, run_id=stored.run_id, act=act)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import importlib
 import json
 import os
 import sqlite3
@@ -15,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
+from fsm_agent.cli import decide
 from fsm_agent.testing import call, reply, server
 from fsm_agent.trail import SQLiteTrail
 from fsm_agent.trail.store import Batch
@@ -267,11 +269,10 @@ def test_a_run_of_an_agent_in_code_is_gone_on_with_by_that_agent(room: Room) -> 
         """),
         encoding="utf-8",
     )
-    code = "import mine; from letters import send; from fsm_agent.testing import call; "
-    code += "mine.agent('runs.db', [call('send', to='Ana')]).invoke('Write', {'configurable': {'run_id': 'mine'}})"
     sys.path.insert(0, str(room.folder))
     try:
-        exec(code)  # noqa: S102 - the code of this test
+        begun = importlib.import_module("mine").agent("runs.db", [ANA])
+        begun.invoke("Write", {"configurable": {"run_id": "mine"}})
         assert "--agent MODULE:ATTR" in error_of(room.on("approve", "mine"))
         assert "name an Agent" in error_of(room.on("approve", "mine", "--agent", "mine:number"))
         done = room.on("approve", "mine", "--agent", "mine:agent", "-q")
@@ -280,6 +281,62 @@ def test_a_run_of_an_agent_in_code_is_gone_on_with_by_that_agent(room: Room) -> 
     finally:
         sys.modules.pop("mine", None)
     assert room.sent() == ["Ana"]
+
+
+def test_a_paused_run_goes_on_under_another_limit(room: Room) -> None:
+    """Where code said `pause_at`, `show` says so, and `resume --set` goes on differently."""
+    (room.folder / "mine.py").write_text(
+        textwrap.dedent("""
+            from fsm_agent import Agent, Limits
+            from fsm_agent.observe import silent_logger
+            from fsm_agent.testing import ScriptedModel
+            from letters import unsafe
+            def agent(store, script=("Done.",)):
+                limits = Limits(max_steps=1, on_limit="stop")
+                return Agent(ScriptedModel(list(script)), [unsafe], limits=limits, store=store, logger=silent_logger())
+        """),
+        encoding="utf-8",
+    )
+    (room.folder / "killed").touch()
+    sys.path.insert(0, str(room.folder))
+    try:
+        mine = importlib.import_module("mine")
+        paused = mine.agent("runs.db", [call("unsafe", to="Ana")]).pause_at("EXECUTE")
+        paused.invoke("Write", {"configurable": {"run_id": "mine"}})
+        assert "suspended, paused" in room.on("show", "mine").out
+        assert "waits for nobody's decision" in error_of(room.on("approve", "mine", "--agent", "mine:agent"))
+        done = room.on("resume", "mine", "--agent", "mine:agent", "--set", "max_steps=5", "-q")
+        assert (done.code, done.out) == (0, "Done.\n")
+    finally:
+        sys.modules.pop("mine", None)
+    assert room.sent() == ["Ana"]
+
+
+def test_tools_that_are_elsewhere_now_are_asked_for(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From another directory the line says where the run was begun; another definition of a tool is refused."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    (room.folder / "other").mkdir()
+    (room.folder / "changed.py").write_text(
+        textwrap.dedent(TOOLS).replace("Send a letter.", "Send a parcel."), encoding="utf-8"
+    )
+    store = str(room.folder / "runs.db")
+    refused = error_of(room.on("approve", run_id, "--tools", "changed:send"))
+    assert "another definition of send" in refused
+    monkeypatch.chdir(room.folder / "other")
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(room.folder)])
+    for name in ("letters", "changed"):
+        sys.modules.pop(name, None)
+    said = error_of(fsm("approve", run_id, "--store", store))
+    assert f"The run was begun in {room.folder}: go there, or give --tools" in said
+
+
+def test_an_answer_is_a_text_with_or_without_its_call(room: Room) -> None:
+    """One word is the text, two are call and text, more are refused."""
+    assert decide.call_and_text(["It went."]) == (None, "It went.")
+    assert decide.call_and_text(["call_1", "It went."]) == ("call_1", "It went.")
+    room.run([ANA])
+    assert "with the text in quotes" in error_of(room.on("answer", room.ids()[0], "It", "went", "out"))
 
 
 # ---------------------------------------------------------------- the store
