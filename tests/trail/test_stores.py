@@ -335,10 +335,10 @@ def test_a_caller_that_would_wait_writes_by_itself(shelf: Shelf) -> None:
         pytest.skip("it has one thread for each connection")
     threads = threading.active_count()
     for seq in range(3):
-        assert shelf.store.append(batch(entries=entries(seq, seq)), here=True).done()  # type: ignore[call-arg]  # of these two
-    assert isinstance(shelf.store.append(batch(entries=entries(0, 0)), here=True).exception(0), RunHeld)  # type: ignore[call-arg]  # as above
+        assert shelf.store.append(batch(entries=entries(seq, seq)), here=True).done()
+    assert isinstance(shelf.store.append(batch(entries=entries(0, 0)), here=True).exception(0), RunHeld)
     assert threading.active_count() == threads
-    futures = [shelf.store.append(batch(entries=entries(seq, seq)), here=seq % 4 == 3) for seq in range(3, 40)]  # type: ignore[call-arg]  # as above
+    futures = [shelf.store.append(batch(entries=entries(seq, seq)), here=seq % 4 == 3) for seq in range(3, 40)]
     assert [future.result(PATIENCE) for future in futures] == [None] * 37
     assert shelf.reopen().read("r") == entries(0, 39)
 
@@ -403,6 +403,19 @@ def test_everything_is_there_after_a_restart(shelf: Shelf) -> None:
     assert (store.read("r"), store.info("r"), store.value("r", DIGEST)) == (written, before, VALUE)
     store.append(batch(entries=entries(3, 3))).result(PATIENCE)
     assert shelf.reopen().read("r") == (*written, *entries(3, 3))
+
+
+@durable
+def test_two_stores_of_one_place_see_each_other(shelf: Shelf) -> None:
+    """Neither goes by what it remembers: in turns they go on with a run, claim it and are refused."""
+    other = shelf.open()
+    for seq in range(6):
+        (shelf.store, other)[seq % 2].append(batch(entries=entries(seq, seq))).result(PATIENCE)
+    assert shelf.store.read("r") == other.read("r") == entries(0, 5)
+    other.claim("r", "other", 500.0, 101.0)
+    assert isinstance(refused(shelf.store, entries=entries(6, 6)), RunHeld)
+    other.append(batch(owner="other", entries=entries(6, 6))).result(PATIENCE)
+    assert shelf.store.info("r") == other.info("r")
 
 
 @durable

@@ -147,6 +147,43 @@ def test_repair_says_what_is_lost(folder: Path, store: JsonLinesTrail) -> None:
     assert store.repair("r") == Repaired(entries=2, lost=0, aside=None)
 
 
+EDITED = {
+    "a status": lambda lines: [line.replace(b'"status":"failed"', b'"status":"paused"') for line in lines],
+    "a status that is the newest": lambda lines: [
+        line.replace(b'"reason":"newest"', b'"reason":"oldest"') for line in lines
+    ],
+    "an owner": lambda lines: [line.replace(b'"owner":"me"', b'"owner":"us"') for line in lines],
+    "a line about the run taken out": lambda lines: [line for line in lines if b'"failed"' not in line],
+    "a line about the run twice": lambda lines: [*lines[:3], lines[2], *lines[3:]],
+    "two lines about the run": lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+    "two entries": lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]],
+    "an entry taken out": lambda lines: [*lines[:4], *lines[5:]],
+    "an append taken out": lambda lines: [*lines[:2], *lines[4:]],
+    "a space": lambda lines: [lines[0].replace(b'":', b'": ', 1), *lines[1:]],
+    "the line ends": lambda lines: [line + b"\r" for line in lines],
+    "an empty line": lambda lines: [*lines[:2], b"", *lines[2:]],
+    "the run of a line": lambda lines: [line.replace(b'"run_id":"r"', b'"run_id":"s"') for line in lines],
+}
+
+
+@pytest.mark.parametrize("edit", EDITED)
+def test_an_edited_line_is_found(folder: Path, store: JsonLinesTrail, edit: str) -> None:
+    """Also one that no seal covers: what was known of the run, in which order, and when."""
+    write(store, 0, 0)
+    store.append(batch(status="failed")).result(PATIENCE)
+    store.append(batch(status="running")).result(PATIENCE)
+    write(store, 1, 2, reason="newest")
+    path = folder / "r.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1]
+    changed = EDITED[edit](lines)
+    assert changed != lines
+    path.write_bytes(b"".join(line + b"\n" for line in changed))
+    with closing(JsonLinesTrail(folder)) as other:
+        for ask in (other.read, other.info, lambda run_id: other.claim(run_id, "me", 500.0, 50.0)):
+            with pytest.raises(TrailDamaged):
+                ask("r")
+
+
 def test_every_repair_keeps_what_it_took(folder: Path, store: JsonLinesTrail) -> None:
     """A second one does not overwrite what the first has set aside."""
     write(store, 0, 0)
@@ -159,12 +196,13 @@ def test_every_repair_keeps_what_it_took(folder: Path, store: JsonLinesTrail) ->
 
 def test_only_the_end_is_repaired(folder: Path, store: JsonLinesTrail) -> None:
     """With whole appends behind the damage, or none before it, `repair` refuses and leaves the file as it is."""
-    write(store, 0, 1)
-    write(store, 2, 2)
+    for seq in range(3):
+        write(store, seq, seq)
     path = folder / "r.jsonl"
     whole = path.read_bytes()
-    first = whole.index(b'{"run":')
-    for damaged in (whole[:first] + b"x" + whole[first + 1 :], whole[:20], b""):
+    first, second = whole.index(b'{"run":'), whole.index(b'{"x":1}')
+    in_first, in_second = (whole[:place] + b"x" + whole[place + 1 :] for place in (first, second))
+    for damaged in (in_first, in_second, whole[:20], b""):
         path.write_bytes(damaged)
         with pytest.raises(TrailDamaged, match="copy"):
             store.repair("r")
