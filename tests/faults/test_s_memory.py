@@ -12,12 +12,26 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from fsm_agent import Event, Full, KeyFacts, State, Status, StopReason, SummaryWindow, Token, Window
+from fsm_agent import (
+    DualBuffer,
+    Event,
+    Full,
+    KeyFacts,
+    MessageWindow,
+    State,
+    Status,
+    StopReason,
+    SummaryWindow,
+    Token,
+    Window,
+)
 from fsm_agent.errors import RunBusy
 from fsm_agent.history import estimate_text, estimate_tokens
 from fsm_agent.language import EN
 from fsm_agent.overflow import read_overflow
 from fsm_agent.testing import ScriptedModel, call, fault, reply, server
+from fsm_agent.trail import MemoryTrail
+from fsm_agent.trail.audit import audit
 from tests.faults.kit import (
     WAYS,
     Ledger,
@@ -393,6 +407,37 @@ def test_s03_a_thread_keeps_its_summary() -> None:
     assert all("sum 2" not in request.text for request in model.summaries[before:])
     assert "XYZZY-4711" in model.plans[-1].text
     assert_sendable(model.plans)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [Full(), MessageWindow(6), DualBuffer(2, 1, max_tokens=60), SummaryWindow(1, 1), KeyFacts(SummaryWindow(2, 1))],
+    ids=str,
+)
+def test_s03_a_run_with_any_memory_is_replayed_from_its_trail(memory: Any) -> None:
+    """Summaries, failed ones and overflows are folded from their outcomes: an audit without the agent gives the same transitions."""
+
+    def acts(request: Any) -> Any:
+        too_long = request.number == 8 and request.messages[0].text != EN.summarise
+        return TooLong("maximum context length is 4000 tokens") if too_long else model(request)
+
+    class TooLong(RuntimeError):
+        status_code = 400
+
+    def add(a: int, b: int) -> str:
+        """Add, at length."""
+        return f"sum {a + b} " + "x" * 800
+
+    model = Summarised(9, lambda number, _: "" if number % 3 == 0 else f"Notes {number}.")
+    store = MemoryTrail()
+    agent = make(ScriptedModel(acts), [add], memory=memory, store=store)
+    result = run(agent, GOAL)
+    assert (result.status, result.answer) == (Status.COMPLETED, "done")
+    journal = agent._journal
+    assert journal is not None
+    assert audit(journal, result.run_id).findings == ()
+    events = [record.event for record in result.transitions]
+    assert {Event.OVERFLOWED} <= {*events} or {Event.COMPACTED, Event.SUMMARY_FAILED} <= {*events}
 
 
 # ---------------------------------------------------------------- S04 what is never forgotten
