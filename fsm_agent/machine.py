@@ -5,7 +5,7 @@ One machine serves all runs. It holds no run: what it moves is a cursor made for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from fsm_agent.alphabet import INITIAL, Event, State
 from fsm_agent.checks import check_table
 from fsm_agent.context import Cause, Context
 from fsm_agent.errors import IllegalTransition
+from fsm_agent.guards import Compared
 from fsm_agent.states import BEHAVIOURS, Behaviour
 from fsm_agent.table import TABLE, Row
 
@@ -29,6 +30,10 @@ class Evaluated(NamedTuple):
     guard: str
     result: bool
     values: Mapping[str, Any]
+
+
+_Tried = tuple[Row, tuple[tuple[str, Callable[[Context], Compared]], ...]]
+"""A row with what its guards are asked by."""
 
 
 class Fired(NamedTuple):
@@ -92,7 +97,7 @@ class Machine:
         check_table(rows, {state: behaviour.events for state, behaviour in behaviours.items()})
         self.rows: Final = tuple(rows)
         self.behaviours: Final = MappingProxyType(dict(behaviours))
-        self._groups: Final[dict[tuple[str, str], tuple[Row, ...]]] = {}
+        self._groups: Final[dict[tuple[str, str], tuple[_Tried, ...]]] = {}
         self._machine: Final = _Table(
             model=None,
             states=State,
@@ -103,7 +108,8 @@ class Machine:
         )
         for row in self.rows:
             key = (row.source.value, row.event.value)
-            self._groups[key] = (*self._groups.get(key, ()), row)
+            tried = (row, tuple((guard.name, guard.test) for guard in row.guards))
+            self._groups[key] = (*self._groups.get(key, ()), tried)
             self._machine.add_transition(row.event.value, row.source, row.target)
             kept: Any = self._machine.events[row.event.value]
             added = kept.transitions[row.source.name][-1]
@@ -139,17 +145,19 @@ class Machine:
         return Fired(row, tuple(asked.values()), ctx.change(seq=ctx.seq + 1, cause=cause))
 
 
-def _choose(rows: Sequence[Row], ctx: Context) -> tuple[Row | None, dict[str, Evaluated]]:
+def _choose(rows: Sequence[_Tried], ctx: Context) -> tuple[Row | None, dict[str, Evaluated]]:
     """The first row whose guards all hold, with everything that was asked to find it."""
     asked: dict[str, Evaluated] = {}
-    for row in rows:
-        for guard in row.guards:
-            known = asked.get(guard.name)
+    for row, guards in rows:
+        for name, test in guards:
+            known = asked.get(name)
             if known is None:
-                result, values = guard.test(ctx)
+                result, values = test(ctx)
                 # As `Evaluated` itself does it, without its call of Python.
-                known = asked[guard.name] = tuple.__new__(Evaluated, (guard.name, result, values))
-            if not known[1]:
+                asked[name] = tuple.__new__(Evaluated, (name, result, values))
+            else:
+                result = known[1]
+            if not result:
                 break
         else:
             return row, asked

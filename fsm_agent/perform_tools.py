@@ -37,6 +37,8 @@ _BUGS: Final = (
 )
 _LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _ERROR_CHARS: Final = 500
+_PLAIN: Final = frozenset({str, int, float, bool, dict, list, type(None)})
+"""What most tools return, and nobody awaits."""
 
 
 class ToolPerformer:
@@ -107,6 +109,8 @@ class ToolPerformer:
 
     def _batches(self, effect: CallTools) -> list[tuple[Call, ...]]:
         """The calls in groups that may run together: at most `parallel`, and an exclusive tool alone."""
+        if len(effect.calls) == 1:
+            return [effect.calls]
         batches: list[tuple[Call, ...]] = []
         open_: list[Call] = []
         for call in effect.calls:
@@ -290,7 +294,9 @@ def _call_here(tool: Tool, arguments: dict[str, Any]) -> Any:
         assert tool.afunc is not None, "a tool has a function"
         return asyncio.run(_awaited(tool.afunc(**arguments)))
     value = tool.func(**arguments)
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+    if type(value) in _PLAIN or not inspect.isawaitable(value):
+        return value
+    return asyncio.run(_awaited(value))
 
 
 def _info(call: Call, job: Job, trace: ToolTrace) -> CallInfo:

@@ -7,10 +7,13 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
+from fsm_agent.frozen import quick
+
 __all__ = ["CallInfo", "ToolRefusal", "calling", "current_call"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallInfo:
     """One execution of one tool call. Every field has a neutral default: outside a run a tool sees `CallInfo()`."""
 

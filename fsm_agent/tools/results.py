@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from fsm_agent.frozen import quick
 from fsm_agent.tools.plain import plain, well_formed
 
 __all__ = ["SHORT_MARKER", "Rendered", "ToolResult", "cut", "render_result"]
@@ -37,7 +38,8 @@ class ToolResult:
     failed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
     """A tool result as text.
 

@@ -32,6 +32,7 @@ from typing import Any, Final, cast, get_args
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from pydantic_core import PydanticUndefined, to_json
 
+from fsm_agent.frozen import quick
 from fsm_agent.tools.models import FunctionArguments, JsonArguments
 from fsm_agent.tools.plain import plain
 from fsm_agent.tools.problems import Problem, problem, shown_value
@@ -52,7 +53,8 @@ _KEPT: Final = 64
 """Accepted calls whose Python values are kept until they are made; each of them at most `_LONG` bytes."""
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Valid:
     """Accepted arguments.
 
