@@ -281,7 +281,7 @@ def _diff(
     diagram.show_diff(first, second, diagram.Place(output, format), store=store)
 
 
-trail_commands.add_to(app)
+trail_commands.add_to(app, _EPILOG)
 
 
 @models.command("pull")

@@ -175,5 +175,5 @@ def ways_on(result: RunResult, store: str | None) -> str:
     lines = ["Decide, now or after a restart:"]
     for one in result.requests:
         which = f"{name} {one.call_id}" if len(result.requests) > 1 else name
-        lines.append(f"  {one.tool}: fsm-agent approve|deny|edit|answer {which}{option}")
+        lines.append(f"  fsm-agent approve {which}{option}   # {one.tool}; or deny, edit, answer")
     return "\n".join(lines)

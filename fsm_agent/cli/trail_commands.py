@@ -14,10 +14,11 @@ __all__ = ["add_to"]
 _PANEL: Final = "Stored runs"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
+def add_to(app: typer.Typer, exit_codes: str) -> None:
+    """Register the commands; those that run something say in their help what the exit codes mean."""
     for name, command in _COMMANDS.items():
-        app.command(name, rich_help_panel=_PANEL)(command)
+        runs = name in decision_commands.COMMANDS or command is _fork
+        app.command(name, rich_help_panel=_PANEL, epilog=exit_codes if runs else None)(command)
 
 
 def _runs(
