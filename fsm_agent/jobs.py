@@ -271,7 +271,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 async def on_task(job: Job, work: Coroutine[Any, Any, T], within: float | None = None) -> T:
     """Await `work` so that `job.cancel` ends it: as `CancelRequested` when the job asked, as `CancelledError` when anybody else did.
 
-    After `within` seconds it ends as `TimedOut`, also when it would not be cancelled and returned too late.
+    After `within` seconds it is cancelled, and ends as `TimedOut` unless it would not be cancelled; then its caller must look at the clock.
     """
     try:
         task = job.open_task(within)
