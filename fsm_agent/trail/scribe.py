@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,6 +19,9 @@ __all__ = ["Forkable", "Scribe", "watch"]
 Ask = TypeVar("Ask")
 _AT_ONCE: Final = 256
 """How much is taken at once, so that the first ones do not wait without end for the last."""
+_SLOW: Final = 0.001
+_GATHERING: Final = 0.0005
+"""Seconds: what counts as a slow write, and how long at most to wait for more to be written with the next one."""
 _PATIENCE: Final = 60.0
 """Seconds that closing waits for a thread that writes by itself."""
 
@@ -94,15 +98,21 @@ class Scribe(Generic[Ask]):
             self._here.release()
 
     def _work(self) -> None:
-        queue, last = self._queue, False
+        queue, last, gathering = self._queue, False, 0.0
         while not last:
             taken = [queue.get()]
+            if gathering:
+                time.sleep(gathering)
             while len(taken) < _AT_ONCE and not queue.empty():
                 taken.append(queue.get())
             asked = [one for one in taken if one is not None]
             last = len(asked) < len(taken)
             if asked:
+                began = time.perf_counter()
                 self._answer(asked)
+                # Those who were just answered ask again in a moment: a short wait for them spares each second sync.
+                took = time.perf_counter() - began
+                gathering = min(took / 10, _GATHERING) if len(asked) > 1 and took > _SLOW else 0.0
 
     def _answer(self, asked: Sequence[_Asked[Ask]]) -> None:
         try:
