@@ -58,7 +58,7 @@ def serve(name: str, *, port: int, ctx: int, threads: int | None, parallel: int)
         server = LocalServer(ensure(name), port=port, ctx=ctx, threads=threads, parallel=parallel, alias=name)
     with server:
         put(server.base_url)
-        note(f"serving until Ctrl-C; use it with: --base-url {server.base_url} --dialect json_action")
+        note(f"serving until Ctrl-C; use it with: --base-url {server.base_url} --dialect guided_json")
         try:
             status = server.wait()
         except KeyboardInterrupt:

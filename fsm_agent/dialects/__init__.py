@@ -1,6 +1,7 @@
 """Dialects: how a model is asked and read.
 
-`native` is the provider's tool calling, `json_action` one JSON object a reply, `react` labelled lines of text.
+`native` is the provider's tool calling, `json_action` one JSON object a reply, `react` labelled lines of text, `guided_json` the same as
+`json_action` with guidance for small models.
 """
 
 from __future__ import annotations
@@ -10,26 +11,27 @@ from types import MappingProxyType
 from typing import Final
 
 from fsm_agent.dialects.base import Dialect
+from fsm_agent.dialects.guided import GuidedJson
 from fsm_agent.dialects.json_action import JsonAction
 from fsm_agent.dialects.native import Native
 from fsm_agent.dialects.react import React
 from fsm_agent.errors import DefinitionError
 
-__all__ = ["DIALECTS", "Dialect", "JsonAction", "Native", "React", "dialect_for"]
+__all__ = ["DIALECTS", "Dialect", "GuidedJson", "JsonAction", "Native", "React", "dialect_for"]
 
 DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = MappingProxyType(
-    {"native": Native, "json_action": JsonAction, "react": React}
+    {"native": Native, "json_action": JsonAction, "react": React, "guided_json": GuidedJson}
 )
 
 
 def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
-    """The dialect that was named or given; for None, `json_action` for a local model and `native` for any other.
+    """The dialect that was named or given; for None, `guided_json` for a local model and `native` for any other.
 
     Raises `fsm_agent.errors.DefinitionError` for an unknown name.
     """
     if given is None:
         local = isinstance(model, str) and (model.startswith("local:") or model.endswith(".gguf"))
-        return JsonAction() if local else Native()
+        return GuidedJson() if local else Native()
     if isinstance(given, str):
         if given not in DIALECTS:
             raise DefinitionError(f"dialect {given!r} does not exist; there are {', '.join(DIALECTS)}")

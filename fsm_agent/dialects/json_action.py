@@ -32,7 +32,7 @@ from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
 
-__all__ = ["FINISH", "THINK", "JsonAction"]
+__all__ = ["FINISH", "THINK", "JsonAction", "answer_variant", "variant"]
 
 FINISH: Final = "FINISH"
 THINK: Final = "THINK"
@@ -63,10 +63,10 @@ class JsonAction:
         """A schema that admits exactly the tools with their own arguments, and FINISH; when an answer is forced, only FINISH."""
         if not self.constrain:
             return None
-        variants = [_variant(tool.name, without_examples(tool.parameters())) for tool in prompt.tools]
+        variants = [variant(tool.name, without_examples(tool.parameters())) for tool in prompt.tools]
         if self.think and prompt.purpose == "plan":
-            variants.append(_variant(THINK, _one_text("thought")))
-        variants.append(_variant(FINISH, _one_text("answer")))
+            variants.append(variant(THINK, _one_text("thought")))
+        variants.append(answer_variant())
         schema = variants[0] if len(variants) == 1 else {"anyOf": variants}
         return {"type": "json_schema", "json_schema": {"name": "action", "schema": schema}}
 
@@ -163,7 +163,13 @@ def _written(action: str, action_input: Mapping[str, Any]) -> str:
     return json.dumps({"action": action, "action_input": action_input}, ensure_ascii=False, default=str)
 
 
-def _variant(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def answer_variant() -> dict[str, Any]:
+    """The schema of the final answer."""
+    return variant(FINISH, _one_text("answer"))
+
+
+def variant(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of one action with its own arguments."""
     properties = {"action": {"const": name}, "action_input": parameters}
     return {
         "type": "object",

@@ -10,11 +10,11 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from fsm_agent.dialects.base import Prompt
 from fsm_agent.dialects.repair import split_thinking
-from fsm_agent.effects import Call, Replied, Result
+from fsm_agent.effects import Replied, Result
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["describe", "known_so_far", "observations", "rejected", "without_examples"]
+__all__ = ["describe", "known_so_far", "observations", "rejected", "without_examples", "written"]
 
 _KNOWN_LINES: Final = 8
 _KNOWN_CHARS: Final = 300
@@ -56,13 +56,17 @@ def known_so_far(prompt: Prompt, finish: str) -> tuple[AnyMessage, ...]:
     """What the executed calls gave, after the history: small models lose the thread of earlier results and repeat calls."""
     if not prompt.done or prompt.purpose == "answer":
         return ()
-    lines = [f"- {_written(one.call)} = {one.result.text[:_KNOWN_CHARS]}" for one in prompt.done[-_KNOWN_LINES:]]
+    lines = [
+        f"- {written(one.call.tool, one.call.arguments)} = {one.result.text[:_KNOWN_CHARS]}"
+        for one in prompt.done[-_KNOWN_LINES:]
+    ]
     return (HumanMessage(prompt.texts.ledger.format(known="\n".join(lines), task=prompt.task, finish=finish)),)
 
 
-def _written(call: Call) -> str:
-    arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
-    return f"{call.tool}({arguments})"
+def written(tool: str, arguments: Mapping[str, Any]) -> str:
+    """A call as it stands in a text: name(argument=value)."""
+    given = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return f"{tool}({given})"
 
 
 def observations(results: Sequence[Result], texts: Texts) -> HumanMessage:

@@ -1,6 +1,6 @@
 """How many of the forty small tasks a local model answers right: through the engine as it is set up by default, and in a plain loop.
 
-    python -m tests.benchmarks.local [local:0.5b local:1.5b] [--plain] [--kind two-step] [--verbose]
+    python -m tests.benchmarks.local [local:0.5b local:1.5b] [--held-out] [--plain] [--kind two-step] [--verbose]
 
 Needs the extra `local`; fetches the weights on first use. Greedy decoding, so a run can be repeated.
 """
@@ -19,7 +19,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, Too
 from fsm_agent import Agent, Registry, RunResult
 from fsm_agent.language import EN
 from fsm_agent.observe import silent_logger
-from tests.benchmarks.local_tasks import KINDS, TASKS, Task
+from tests.benchmarks.local_tasks import HELD_OUT, KINDS, TASKS, Task
 
 MODELS = ("local:0.5b", "local:1.5b")
 PLAIN_STEPS = 10
@@ -124,9 +124,10 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--plain", action="store_true", help="also run the plain loop")
     parser.add_argument("--kind", choices=KINDS, help="only tasks of this kind")
+    parser.add_argument("--held-out", action="store_true", help="run the twenty held-out tasks instead")
     parser.add_argument("--verbose", action="store_true", help="print every task")
     options = parser.parse_args()
-    tasks = [task for task in TASKS if options.kind in (None, task.kind)]
+    tasks = [task for task in (HELD_OUT if options.held_out else TASKS) if options.kind in (None, task.kind)]
     rows = [
         f"| set-up | right | {' | '.join(KINDS)} | model calls | s a call | repeats | ended |",
         "|" + "---|" * (len(KINDS) + 6),

@@ -1,4 +1,4 @@
-"""Forty small tasks for local models, eight of each of five kinds, with a strict checker of the answer.
+"""Forty small tasks for local models, eight of each of five kinds, and twenty held-out ones, with a strict checker of the answer.
 
 A checker never sees how the answer came about: the right number or word must occur, and no wrong candidate may.
 """
@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.benchmarks import local_more_tools as m
 from tests.benchmarks import local_tools as t
 
-__all__ = ["KINDS", "TASKS", "Task"]
+__all__ = ["HELD_OUT", "KINDS", "TASKS", "Task"]
 
 KINDS = ("arithmetic", "look-up", "choose", "two-step", "chinese")
 
@@ -174,3 +175,55 @@ TASKS: tuple[Task, ...] = (
     _verbal("chinese", "市场部负责人的分机号是多少?", (t.query_chief, t.query_phone), "8842", wrong=("8801", "8815")),
 )
 """Two of the Chinese tasks take two steps as well."""
+
+HELD_OUT: tuple[Task, ...] = (
+    _numeric("arithmetic", "What is the average of 12, 18 and 33?", (m.sum_of, m.average), 21),
+    _numeric("arithmetic", "What is 2 to the power of 11?", (m.sum_of, m.power), 2048),
+    _numeric(
+        "arithmetic",
+        "A train starts with 312 passengers and 87 get off. How many passengers are still on it?",
+        (m.plus, m.minus, m.times),
+        225,
+    ),
+    _numeric("arithmetic", "Evaluate 3 * (17 - 5) / 4", (m.evaluate,), 9),
+    _verbal("look-up", "What time does the museum open?", (m.opening_time,), "10:30", wrong=("7:15", "13:45")),
+    _verbal("look-up", "Which language is spoken in Marenia?", (m.language_of,), "Vesk", wrong=("Ardic", "Pellian")),
+    _numeric("look-up", "How long is the river Alba?", (m.river_length,), 742),
+    _verbal("look-up", "Please give me the serial number of the printer.", (m.serial_number,), "PX-2291"),
+    _numeric("choose", "How heavy is the parcel K7?", (m.parcel_address, m.parcel_weight, m.parcel_sender), 3.4),
+    _verbal(
+        "choose",
+        "Put the text 'good morning' into capitals.",
+        (m.letter_count, m.opening_time, m.to_capitals),
+        "GOOD MORNING",
+    ),
+    _verbal(
+        "choose",
+        "On which day of the week was 2024-07-04?",
+        (m.opening_time, m.weekday, m.letter_count),
+        "Thursday",
+        wrong=("Monday", "Friday"),
+    ),
+    _numeric("choose", "How many km are 12 mi?", (m.river_length, m.average, m.convert_length), 19.308),
+    _verbal(
+        "two-step",
+        "Which language do people speak where the river Alba ends?",
+        (m.river_mouth, m.language_of),
+        "Ardic",
+        wrong=("Vesk", "Pellian"),
+    ),
+    _numeric("two-step", "What do I pay for 8 tickets for the museum?", (m.ticket_price, m.times), 112, also=(14,)),
+    _verbal(
+        "two-step",
+        "What is the serial number of the device in room 14?",
+        (m.serial_number, m.device_in_room),
+        "SC-1040",
+        wrong=("PX-2291", "PJ-7716"),
+    ),
+    _numeric("two-step", "Take 45 away from 120 and divide what is left by 5.", (m.minus, m.share), 15, also=(75,)),
+    _verbal("chinese", "图书馆几点开门?", (m.query_hours, m.query_fare), "8点30", "8:30", wrong=("6点", "9点45")),
+    _numeric("chinese", "列车 G12 从哪个站台出发?", (m.query_fare, m.query_platform), 7),
+    _numeric("chinese", "去苏州的 3 张车票一共多少钱?", (m.query_fare, m.times), 118.5, also=(39.5,)),
+    _numeric("chinese", "36 除以 8 等于多少?", (m.plus, m.share), 4.5),
+)
+"""Four of each kind with other tools and words, measured only after the prompts had been settled."""

@@ -47,36 +47,38 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def _look_up(table: dict[str, _V], key: str, kind: str) -> _V:
+def look_up(table: dict[str, _V], key: str, kind: str) -> _V:
+    """The value under `key`, without regard to case. Raises `ValueError`, which names the keys that there are."""
     for name, value in table.items():
         if name.casefold() == key.strip().casefold():
             return value
     raise ValueError(f"unknown {kind} {key!r}; known: {', '.join(table)}")
 
 
-def _tidy(value: float) -> float:
+def tidy(value: float) -> float:
+    """A number without the noise of floats, whole where it is whole."""
     rounded = round(value, 6)
     return int(rounded) if rounded == int(rounded) else rounded
 
 
 def add(a: float, b: float) -> float:
     """Add two numbers."""
-    return _tidy(a + b)
+    return tidy(a + b)
 
 
 def subtract(a: float, b: float) -> float:
     """Subtract b from a."""
-    return _tidy(a - b)
+    return tidy(a - b)
 
 
 def multiply(a: float, b: float) -> float:
     """Multiply two numbers."""
-    return _tidy(a * b)
+    return tidy(a * b)
 
 
 def divide(a: float, b: float) -> float:
     """Divide a by b."""
-    return _tidy(a / b)
+    return tidy(a / b)
 
 
 def calculate(expression: str) -> float:
@@ -91,68 +93,68 @@ def calculate(expression: str) -> float:
             return -value(part.operand)
         raise ValueError(f"not an arithmetic expression: {expression!r}")
 
-    return _tidy(value(ast.parse(expression, mode="eval").body))
+    return tidy(value(ast.parse(expression, mode="eval").body))
 
 
 def get_stock(product: str) -> int:
     """Number of pieces of a product in the warehouse."""
-    return _look_up(_STOCK, product, "product")
+    return look_up(_STOCK, product, "product")
 
 
 def get_price(product: str) -> float:
     """Price of one piece of a product, in EUR."""
-    return _look_up(_PRICES, product, "product")
+    return look_up(_PRICES, product, "product")
 
 
 def get_order(order_id: str) -> dict[str, str]:
     """Status and customer of an order."""
-    return _look_up(_ORDERS, order_id, "order")
+    return look_up(_ORDERS, order_id, "order")
 
 
 def get_email(person: str) -> str:
     """Email address of a person."""
-    return _look_up(_EMAILS, person, "person")
+    return look_up(_EMAILS, person, "person")
 
 
 def get_manager(person: str) -> str:
     """Name of the manager of a person."""
-    return _look_up(_MANAGERS, person, "person")
+    return look_up(_MANAGERS, person, "person")
 
 
 def get_capital(country: str) -> str:
     """Capital city of a country."""
-    return _look_up(_CAPITALS, country, "country")
+    return look_up(_CAPITALS, country, "country")
 
 
 def get_weather(city: str) -> str:
     """Current weather in a city."""
-    return _look_up(_WEATHER, city, "city")
+    return look_up(_WEATHER, city, "city")
 
 
 def get_population(city: str) -> int:
     """Number of inhabitants of a city."""
-    return _look_up(_POPULATION, city, "city")
+    return look_up(_POPULATION, city, "city")
 
 
 def convert_currency(amount: float, source: str, target: str) -> float:
     """Convert an amount of money from one currency to another; currencies are codes of three letters."""
-    rate = _look_up(_RATES, target, "currency") / _look_up(_RATES, source, "currency")
-    return _tidy(amount * rate)
+    rate = look_up(_RATES, target, "currency") / look_up(_RATES, source, "currency")
+    return tidy(amount * rate)
 
 
 def get_room(team: str) -> str:
     """Room number of a team."""
-    return _look_up(_ROOMS, team, "team")
+    return look_up(_ROOMS, team, "team")
 
 
 def get_leader(team: str) -> str:
     """Name of the person who leads a team."""
-    return _look_up(_LEADERS, team, "team")
+    return look_up(_LEADERS, team, "team")
 
 
 def get_phone(person: str) -> str:
     """Phone number of a person."""
-    return _look_up(_PHONES, person, "person")
+    return look_up(_PHONES, person, "person")
 
 
 def count_words(text: str) -> int:
@@ -172,29 +174,29 @@ def days_between(start: str, end: str) -> int:
 
 def query_stock(product: str) -> int:
     """查询商品的库存数量."""
-    return _look_up(_STOCK_ZH, product, "商品")
+    return look_up(_STOCK_ZH, product, "商品")
 
 
 def query_price(product: str) -> float:
     """查询商品的单价(元)."""
-    return _look_up(_PRICES_ZH, product, "商品")
+    return look_up(_PRICES_ZH, product, "商品")
 
 
 def query_weather(city: str) -> str:
     """查询城市的天气."""
-    return _look_up(_WEATHER_ZH, city, "城市")
+    return look_up(_WEATHER_ZH, city, "城市")
 
 
 def query_order(order_id: str) -> str:
     """查询订单的状态."""
-    return _look_up(_ORDERS_ZH, order_id, "订单")
+    return look_up(_ORDERS_ZH, order_id, "订单")
 
 
 def query_chief(department: str) -> str:
     """查询部门的负责人姓名."""
-    return _look_up(_CHIEFS_ZH, department, "部门")
+    return look_up(_CHIEFS_ZH, department, "部门")
 
 
 def query_phone(name: str) -> str:
     """查询员工的分机号."""
-    return _look_up(_PHONES_ZH, name, "员工")
+    return look_up(_PHONES_ZH, name, "员工")

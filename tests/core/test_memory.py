@@ -299,7 +299,8 @@ def test_h10_a_task_larger_than_any_window_is_still_sent(name: str) -> None:
     history = [block("task", HumanMessage(task))]
     for memory in (Window(rounds=1), Full()):
         messages = sent(dialect, memory.view(history))
-        assert [message.content for message in messages if isinstance(message, HumanMessage)] == [task]
+        last = [message.content for message in messages if isinstance(message, HumanMessage)][-1]
+        assert str(last).endswith(task)
 
 
 @pytest.mark.parametrize("memory", [Window(rounds=1), Full()], ids=str)
