@@ -1,0 +1,125 @@
+"""Proof of the loop: every behaviour of model, tools, people and clock, explored against the real machine and guards.
+
+A configuration is a state with the counters that guards read; for each, every outcome that its state can make of an effect is tried, and
+the real machine with its real guards, on a small real context, says where it leads. What has no bound (tokens, time, signatures) is
+a choice: both answers of a guard are explored, and a deadline that has passed stays passed. So there are finitely many configurations, and
+more behaviours than real runs have: what never happens here never happens.
+
+The cost does not grow with `max_steps` (steps are a measure beside the graph, and the longest path is continued once it grows evenly),
+nor with `max_tool_calls`, `token_budget` and times. It grows with the product of `abort_after`, `no_progress_steps`, `max_nudges`,
+`max_degradations` and, more gently, retries: three seconds for the defaults, about 20,000 configurations; a `deadline` doubles
+it. Past `most` configurations, or a product that must lead there, it is refused with `DefinitionError` instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from fsm_agent.errors import DefinitionError, TableError
+from fsm_agent.ladder import Rung
+from fsm_agent.limits import Limits
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
+from fsm_agent.table import TABLE, Row
+from fsm_agent.verify.certificate import Certificate, Fault, Unused, WorstCase
+from fsm_agent.verify.configuration import Bounds
+from fsm_agent.verify.findings import faults_of, unused_rows
+from fsm_agent.verify.graph import Graph, explore
+from fsm_agent.verify.judge import Judge
+from fsm_agent.verify.measure import circle, measure
+from fsm_agent.verify.wording import ASSUMED, PROVED, ranking
+
+__all__ = ["MOST", "Certificate", "Fault", "Unused", "WorstCase", "verify"]
+
+MOST: Final = 200_000
+"""Configurations that are explored at most, unless another number is given; half a minute to a minute."""
+
+
+def verify(
+    limits: Limits | None = None,
+    *,
+    rows: Sequence[Row] = TABLE,
+    ladder: Iterable[str] | None = None,
+    tool_retries: int | None = None,
+    summaries: bool = False,
+    most: int = MOST,
+) -> Certificate:
+    """Explore every behaviour of `rows` under `limits` (by default the defaults), and say what holds and what does not.
+
+    `ladder` are the rungs that there are, by default all; `tool_retries` the most retries that a tool has of its own, by default
+    `max_retries`; `summaries` whether the memory asks the model for summaries. A table that is wrong, or refused by `checks`, gives a
+    certificate with `faults`. Raises `fsm_agent.errors.DefinitionError` for limits that allow more than `most` configurations.
+    """
+    begun = time.process_time()
+    chosen = Limits() if limits is None else limits
+    rungs = frozenset(Rung if ladder is None else ladder)
+    retries = max(chosen.max_retries, tool_retries or 0)
+    bounds = Bounds(chosen, rungs, retries)
+    if bounds.counters > most:
+        raise DefinitionError(
+            f"abort_after, no_progress_steps, max_nudges and max_degradations allow {bounds.counters:,} combinations, more than the "
+            f"{most:,} configurations that are explored at most: lower one of them, or give more with most=..."
+        )
+    try:
+        machine = DEFAULT_MACHINE if tuple(rows) == TABLE else Machine(rows)
+    except TableError as error:
+        refused = Fault(kind="refused", sentence=str(error), row=_named(rows, error.row))
+        return _certificate(bounds, rows, begun, faults=(refused,))
+    judge = Judge(machine, bounds)
+    graph = explore(judge, most)
+    found = circle(graph)
+    unused, dead = unused_rows(judge, graph)
+    faults = (*faults_of(judge, graph, found), *dead)
+    worst = None if found is not None else _worst(judge, graph, summaries=summaries)
+    return _certificate(bounds, rows, begun, graph=graph, worst=worst, faults=faults, unused=unused)
+
+
+def _named(rows: Sequence[Row], name: str) -> Row | None:
+    return next((row for row in rows if str(row) == name), None)
+
+
+def _worst(judge: Judge, graph: Graph, *, summaries: bool) -> WorstCase:
+    limits = judge.bounds.limits
+    found = measure(graph, limits.max_steps)
+    again = judge.most_overflows()
+    extra = found.extra
+    more = extra.get("overflow")
+    return WorstCase(
+        steps=limits.max_steps,
+        model_calls=found.model_calls + (again * more.model_calls if more else 0),
+        tool_calls=limits.max_tool_calls,
+        retries=found.retries,
+        transitions=found.transitions + (again * more.transitions if more else 0),
+        backoff=found.backoff if limits.deadline is None else min(found.backoff, limits.deadline),
+        sent_again=again,
+        summaries=2 * limits.max_steps if summaries else 0,
+        crash=extra["crash"].transitions if "crash" in extra else 0,
+        within_step=found.longest_step,
+    )
+
+
+def _certificate(
+    bounds: Bounds,
+    rows: Sequence[Row],
+    begun: float,
+    *,
+    graph: Graph | None = None,
+    worst: WorstCase | None = None,
+    faults: tuple[Fault, ...] = (),
+    unused: tuple[Unused, ...] = (),
+) -> Certificate:
+    kinds = {fault.kind for fault in faults}
+    return Certificate(
+        limits=bounds.limits.model_dump(),
+        rows=len(rows),
+        worst=worst,
+        proved=() if graph is None else tuple(text for kind, text in PROVED.items() if kind not in kinds),
+        assumed=() if graph is None else ASSUMED,
+        ranking=() if worst is None else ranking(bounds, worst),
+        unused=unused,
+        faults=faults,
+        configurations=0 if graph is None else len(graph.configs),
+        transitions=0 if graph is None else graph.transitions,
+        seconds=time.process_time() - begun,
+    )

@@ -1,0 +1,250 @@
+"""The explored graph: every configuration that a run can come to, and every transition between them, judged by the real machine.
+
+Steps are not part of a configuration. What begins a step is marked, and leads to the same configuration with steps left and to the one
+with all steps spent; how many steps there may be is counted when paths are measured (`fsm_agent.verify.measure`) or shown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, StopReason
+from fsm_agent.effects import CallTools
+from fsm_agent.errors import DefinitionError, IllegalTransition
+from fsm_agent.machine import Fired
+from fsm_agent.table import Row
+from fsm_agent.verify.configuration import Config, cause_class, settled
+from fsm_agent.verify.judge import Judge
+from fsm_agent.verify.outcomes import OUTCOMES, Choice, Happened
+
+__all__ = ["Arc", "Breach", "Graph", "explore", "way_to"]
+
+_MOST_VISITED: Final = 400_000
+
+
+class Arc(NamedTuple):
+    """A transition: which row, where to, and with `counts` "step" also where to (`spent`) when it was the last one. -1: not reachable."""
+
+    row: int
+    target: int
+    counts: str = ""
+    spent: int = -1
+    wait: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Something that must not happen: in configuration `source`, `event` by `row` (None: no row let it through)."""
+
+    kind: str
+    sentence: str
+    source: int
+    event: Event
+    row: int | None
+
+
+@dataclass(slots=True)
+class Graph:
+    """Configurations by number, 0 the first; for each the transitions out of it. `fired` are the rows that fired, by place."""
+
+    rows: tuple[Row, ...]
+    configs: list[Config] = field(default_factory=list)
+    arcs: list[tuple[Arc, ...]] = field(default_factory=list)
+    fired: set[int] = field(default_factory=set)
+    breaches: list[Breach] = field(default_factory=list)
+
+    @property
+    def transitions(self) -> int:
+        """How many transitions there are between configurations."""
+        return sum(len(arcs) for arcs in self.arcs)
+
+
+class _Explorer:
+    def __init__(self, judge: Judge, most: int) -> None:
+        self.judge, self.most = judge, most
+        self.graph = Graph(judge.machine.rows)
+        self.places = {id(row): place for place, row in enumerate(judge.machine.rows)}
+        self.numbers: dict[Config, int] = {}
+        self.known: set[tuple[str, str | None]] = set()
+        # A first row without a guard always fires, whatever the context: then one question is enough.
+        self.sure = {
+            key
+            for row in reversed(judge.machine.rows)
+            for key in [(row.source, row.event)]
+            if not next(one for one in judge.machine.rows if (one.source, one.event) == key).guards
+        }
+        self.asked: dict[tuple[State, Event], Fired] = {}
+        self.now: deque[int] = deque()
+        self.next: deque[int] = deque()
+
+    def number(self, config: Config, *, later: bool = False) -> int:
+        found = self.numbers.get(config)
+        if found is None:
+            found = self.numbers[config] = len(self.graph.configs)
+            if found >= self.most:
+                raise DefinitionError(
+                    f"more than {self.most} configurations: the product of abort_after, no_progress_steps, max_nudges, "
+                    "max_degradations and retries is too large to be explored; lower one of them, or give more with most=..."
+                )
+            self.graph.configs.append(config)
+            self.graph.arcs.append(())
+            (self.next if later else self.now).append(found)
+        return found
+
+    def run(self) -> Graph:
+        steps, limits = 0, self.judge.bounds.limits
+        self.number(settled(Config(INITIAL), self.judge.bounds))
+        while self.now:
+            while self.now:
+                self.visit(self.now.popleft(), more_steps=steps + 1 < limits.max_steps)
+            # Those that need a step more are met after all that need fewer, so that none is visited with too few steps left.
+            self.now, self.next, steps = self.next, deque(), steps + 1
+        return self.graph
+
+    def visit(self, source: int, *, more_steps: bool) -> None:
+        config = self.graph.configs[source]
+        if config.state in TERMINAL:
+            return
+        arcs: dict[Arc, None] = {}
+        for happened in self.happenings(config):
+            arc = self.arc(source, config, happened, more_steps=more_steps)
+            if arc is not None:
+                arcs[arc] = None
+        self.graph.arcs[source] = tuple(arcs)
+
+    def happenings(self, config: Config) -> Iterator[Happened]:
+        yield from OUTCOMES[config.state](config, self.judge.bounds, self.judge.rung(config))
+        for event in (Event.CANCELLED, Event.BROKE):
+            yield Happened(event, config)
+
+    def arc(self, source: int, config: Config, happened: Happened, *, more_steps: bool) -> Arc | None:
+        event, after, choice, counts = happened
+        try:
+            fired = self.fired(event, after, choice)
+        except IllegalTransition:
+            self.breach("stuck", f"no row lets {event} through in {config}", source, event, None)
+            return None
+        place = self.places[id(fired.row)]
+        self.graph.fired.add(place)
+        row = fired.row
+        self.check(source, config, happened, fired, place)
+        caused = cause_class(row.reason) or after.caused
+        reached = after._replace(state=row.target, caused=caused)
+        wait = self.judge.wait(config) if event is Event.WAITED else 0
+        if counts != "step":
+            return Arc(place, self.number(settled(reached, self.judge.bounds)), counts, wait=wait)
+        if config.spent:
+            self.breach("steps", "a step begins though max_steps were taken", source, event, place)
+            return Arc(place, self.number(settled(reached, self.judge.bounds)), wait=wait)
+        on = self.number(settled(reached, self.judge.bounds), later=True) if more_steps else -1
+        spent = self.number(settled(reached._replace(spent=True), self.judge.bounds))
+        return Arc(place, on, counts, spent, wait)
+
+    def fired(self, event: Event, after: Config, choice: Choice) -> Fired:
+        key = (after.state, event)
+        if key not in self.sure:
+            return self.judge.fire(event, after, choice)
+        known = self.asked.get(key)
+        if known is None:
+            known = self.asked[key] = self.judge.fire(event, after, choice)
+        return known
+
+    def breach(self, kind: str, sentence: str, source: int, event: Event, row: int | None) -> None:
+        """Keep the first breach of a kind for each row."""
+        key = (kind, f"{self.graph.configs[source].state} {event}" if row is None else str(self.graph.rows[row]))
+        if key not in self.known:
+            self.known.add(key)
+            self.graph.breaches.append(Breach(kind, sentence, source, event, row))
+
+    def check(self, source: int, config: Config, happened: Happened, fired: Fired, place: int) -> None:
+        """What must hold of one transition, whatever came before."""
+        event, after, choice, _ = happened
+        row, found = fired.row, None
+        if row.target is State.ABORT and _stop_reason(row, after) is None:
+            found = "reason", "the run is aborted without a reason"
+        elif row.target is State.FINISH and (row.source, event) != (State.VALIDATE, Event.ANSWERED):
+            found = "answer", "the run finishes without an answer that VALIDATE read"
+        elif row.target is State.PLAN and after.forced and not _may_ask(row.source, event):
+            found = "forced", "the forced answer is asked for a second time"
+        elif event is Event.ANSWER_FORCED and config.forced:
+            found = "forced", "an answer is forced a second time"
+        elif row.target is State.EXECUTE and not _was_let(row.source, event, after):
+            found = "unchecked", f"EXECUTE is entered from {row.source} by {event}, which lets no call run"
+        elif row.target in (State.EXECUTE, State.REVIEW) and event is Event.ACCEPTED:
+            found = self.let_through(row, after, choice)
+        if found is not None:
+            self.breach(*found, source, event, place)
+
+    def let_through(self, row: Row, after: Config, choice: Choice) -> tuple[str, str] | None:
+        """What is wrong with the calls that VALIDATE lets through; the real EXECUTE says which those are."""
+        ctx = self.judge.context(after, choice)
+        effect = self.judge.machine.behaviours[State.EXECUTE].enter(ctx)
+        assert isinstance(effect, CallTools), "EXECUTE asks for calls"
+        if choice.calls == "repeated" or any(call.repeated for call in effect.calls):
+            return "repeat", f"{row.target} is entered with nothing but calls that were executed repeat_threshold times"
+        if ctx.tool_calls + len(effect.calls) > ctx.limits.max_tool_calls:
+            return "tool_calls", f"{row.target} is entered with calls that pass max_tool_calls"
+        if row.target is State.EXECUTE and any(call.needs_approval and not call.approved for call in effect.calls):
+            return "approval", "a call runs that a person has not approved"
+        return None
+
+
+def _stop_reason(row: Row, after: Config) -> StopReason | str | None:
+    return row.reason or after.caused or None
+
+
+def _may_ask(source: State, event: Event) -> bool:
+    return source in (State.PLAN, State.RETRY) or event is Event.ANSWER_FORCED
+
+
+def _was_let(source: State, event: Event, after: Config) -> bool:
+    retried = source is State.RETRY and after.failure == "tool"
+    return retried or (source, event) in ((State.VALIDATE, Event.ACCEPTED), (State.REVIEW, Event.APPROVED))
+
+
+def explore(judge: Judge, most: int) -> Graph:
+    """All that can be reached. Raises `DefinitionError` when that is more than `most` configurations."""
+    return _Explorer(judge, most).run()
+
+
+def way_to(graph: Graph, target: int, max_steps: int) -> tuple[Arc, ...]:
+    """The fewest transitions from the beginning to a configuration, with the steps that it takes.
+
+    Where that would be too far to search, those in which the last step may come early.
+    """
+    return _way(graph, target, max_steps) or _way(graph, target, 1_000_000, early=True) or ()
+
+
+def _way(graph: Graph, target: int, max_steps: int, *, early: bool = False) -> tuple[Arc, ...] | None:
+    begin = (0, 0)
+    came: dict[tuple[int, int], tuple[tuple[int, int], Arc] | None] = {begin: None}
+    open_ = deque([begin])
+    while open_ and len(came) < _MOST_VISITED:
+        at = open_.popleft()
+        if at[0] == target:
+            return _back(came, at)
+        for arc in graph.arcs[at[0]]:
+            for place in _places(at[1], arc, max_steps, early=early):
+                if place not in came:
+                    came[place] = (at, arc)
+                    open_.append(place)
+    return None
+
+
+def _places(step: int, arc: Arc, max_steps: int, *, early: bool) -> list[tuple[int, int]]:
+    if arc.counts != "step":
+        return [(arc.target, step)]
+    if early:
+        return [(one, 0) for one in (arc.target, arc.spent) if one >= 0]
+    return [(arc.target, step + 1)] if step + 1 < max_steps else [(arc.spent, step + 1)]
+
+
+def _back(came: dict[tuple[int, int], tuple[tuple[int, int], Arc] | None], at: tuple[int, int]) -> tuple[Arc, ...]:
+    way: list[Arc] = []
+    while (step := came[at]) is not None:
+        at, arc = step
+        way.append(arc)
+    return tuple(reversed(way))

@@ -1,0 +1,154 @@
+"""Who judges a configuration: the real machine with its real guards, on a small real context that stands for it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage
+
+from fsm_agent.alphabet import Event, State, StopReason
+from fsm_agent.context import Cause, Context, Failure, Setup
+from fsm_agent.dialects import dialect_for
+from fsm_agent.effects import Call, ModelFailed, Result, Usage
+from fsm_agent.history import block, task_block
+from fsm_agent.ladder import Rung, backoff, wanted_rung
+from fsm_agent.machine import Fired, Machine
+from fsm_agent.memory import Full
+from fsm_agent.prompt import estimate_prompt, smaller_room
+from fsm_agent.tools import Registry, Tool, tool
+from fsm_agent.verify.configuration import Bounds, Config
+from fsm_agent.verify.outcomes import Choice
+
+__all__ = ["Judge"]
+
+_MOST_SENT_AGAIN: Final = 100
+_CAUSES: Final = {
+    "failures": Cause(StopReason.CONSECUTIVE_FAILURES),
+    "limit": Cause(StopReason.MAX_STEPS),
+    "set": Cause(StopReason.MAX_STEPS),
+}
+
+
+def _tools(retries: int) -> tuple[Tool, ...]:
+    @tool(retry=retries)
+    def alone(q: str) -> str:
+        """Look something up; nothing stands in for it."""
+        return q
+
+    @tool(retry=retries, fallback="alone")
+    def replaced(q: str) -> str:
+        """Look something up; `alone` stands in for it."""
+        return q
+
+    return alone, replaced
+
+
+class Judge:
+    """The machine under `bounds`, and the contexts that it is asked about."""
+
+    def __init__(self, machine: Machine, bounds: Bounds) -> None:
+        self.machine = machine
+        self.bounds = bounds
+        setup = Setup(
+            limits=bounds.limits,
+            tools=Registry(_tools(bounds.tool_retries)),
+            dialect=dialect_for("native"),
+            memory=Full(),
+            ladder=bounds.ladder,
+        )
+        # The factor makes the prompt as small as any prompt is, so that all of a small budget can be explored.
+        self._blank = Context(setup=setup, run_id="verify", task="", language="en", prompt_factor=0.0)
+        self._prompt = estimate_prompt(self._blank, "answer")
+        waits = any(row.guards for row in machine.rows if row.event in (Event.CANCELLED, Event.BROKE))
+        self.guarded_stops: Final = waits
+
+    def fire(self, event: Event, after: Config, choice: Choice) -> Fired:
+        """What the machine gives. Raises `fsm_agent.errors.IllegalTransition` when no row lets `event` through."""
+        return self.machine.fire(after.state, event, self.context(after, choice))
+
+    def rung(self, config: Config) -> Rung | None:
+        """The rung that DEGRADE would take."""
+        return wanted_rung(self.context(config, Choice())) if config.state is State.DEGRADE else None
+
+    def context(self, config: Config, choice: Choice) -> Context:
+        """A real context that `config` and `choice` are true of."""
+        limits = self.bounds.limits
+        changes: dict[str, Any] = {
+            "step": limits.max_steps if config.spent else 0,
+            "failures": config.failures,
+            "idle_steps": config.idle,
+            "nudges": config.nudges,
+            "degradations": config.degradations,
+            "attempt": config.attempt,
+            "forced": config.forced,
+            "at": limits.deadline if config.late else 0.0,
+            "cause": _CAUSES.get(config.caused),
+            "stop_requested": choice.stop,
+        }
+        if choice.tokens != "fit" and limits.token_budget is not None:
+            spent = limits.token_budget + 1 if choice.tokens == "over" else limits.token_budget - self._prompt
+            changes["usage"] = Usage(0, 0, max(spent, 0))
+        if choice.calls:
+            changes["calls"] = changes["asked"] = (_call(choice.calls),)
+            changes["tool_calls"] = limits.max_tool_calls if choice.over else max(limits.max_tool_calls - 1, 0)
+        if config.failure:
+            changes |= _failed(config, with_calls=not choice.calls)
+        return self._blank.change(**changes)
+
+    def wait(self, config: Config) -> int:
+        """The longest wait in RETRY, in milliseconds: the server may wish for as much as is allowed."""
+        limits = self.bounds.limits
+        ctx = self.context(config, Choice())
+        failure = ctx.failure
+        if config.failure == "model":
+            wished = None if failure is None else Failure("model", "model", "", True, limits.backoff_max)
+            return round(1000 * max(backoff(ctx.change(failure=wished)), self._jittered(ctx)))
+        return round(1000 * self._jittered(ctx))
+
+    def _jittered(self, ctx: Context) -> float:
+        limits = self.bounds.limits
+        failure = Failure("tool", "tool", "", True)
+        plain = ctx.setup.limits.replace(jitter=0.0)
+        own = backoff(_under(ctx, plain).change(failure=failure))
+        return min(own * (1 + limits.jitter), limits.backoff_max)
+
+    def most_overflows(self) -> int:
+        """How often a prompt that the server found too large is sent again, smaller, as PLAN itself counts it."""
+        refused = ModelFailed(error="BadRequestError", message="", retryable=False, overflow=True)
+        round_ = block("round", AIMessage("word " * 400))
+        ctx = self._blank.change(history=(round_, task_block("task")))
+        for count in range(_MOST_SENT_AGAIN):
+            if smaller_room(ctx.change(overflows=count), refused, "plan") is None:
+                return count
+        return _MOST_SENT_AGAIN
+
+
+def _under(ctx: Context, limits: Any) -> Context:
+    setup = ctx.setup
+    return ctx.change(
+        setup=Setup(limits=limits, tools=setup.tools, dialect=setup.dialect, memory=setup.memory, ladder=setup.ladder)
+    )
+
+
+def _call(kind: str) -> Call:
+    return Call(
+        id="c1",
+        name="alone",
+        tool="alone",
+        signature="s1",
+        needs_approval=kind == "waiting",
+        repeated=kind == "repeated",
+        refusal="repeated" if kind == "repeated" else "",
+        refusal_kind="repeated" if kind == "repeated" else "",
+    )
+
+
+def _failed(config: Config, *, with_calls: bool) -> dict[str, Any]:
+    of, again = config.failure.rstrip("+-"), not config.failure.endswith("-")
+    name = "replaced" if config.fallback else "alone"
+    changes: dict[str, Any] = {"failure": Failure(of, name, "it failed", again, 0.0 if again else None)}
+    if of == "tool" and with_calls:
+        result = Result(call_id="c1", tool=name, ok=False, text="it failed", error="ValueError", retryable=again)
+        changes["calls"] = changes["asked"] = (Call(id="c1", name=name, tool=name, signature="s1"),)
+        changes["results"] = (result,)
+    return changes

@@ -1,0 +1,208 @@
+"""For each state, everything that its `resolve` can make of an outcome, on abstract configurations.
+
+It errs on the side of more: tools, people, servers and clock are held to nothing. The tests drive real runs and assert that each of
+their transitions is among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import Final, NamedTuple
+
+from fsm_agent.alphabet import Event, State
+from fsm_agent.ladder import Rung
+from fsm_agent.verify.configuration import Bounds, Config
+
+__all__ = ["OUTCOMES", "Choice", "Happened"]
+
+
+class Choice(NamedTuple):
+    """What the configuration leaves open and a guard may ask for.
+
+    `calls` are "fresh", "waiting" (for approval) or "repeated"; `over`: they would pass the limit of tool calls. `tokens` are "fit",
+    "answer" (spent, but for one answer) or "over".
+    """
+
+    calls: str = ""
+    over: bool = False
+    tokens: str = "fit"
+    stop: bool = False
+
+
+class Happened(NamedTuple):
+    """One outcome: the event, the configuration after it (still in the source), and what the guards may find beside it.
+
+    `counts` names the counter that grows, of those that are bounded from outside the configuration: "step", "overflow", "summary", "crash".
+    """
+
+    event: Event
+    after: Config
+    choice: Choice = Choice()
+    counts: str = ""
+
+
+_CALLS: Final = ("fresh", "waiting", "repeated")
+
+
+def _lates(config: Config, bounds: Bounds) -> tuple[bool, ...]:
+    return (config.late,) if config.late or bounds.limits.deadline is None else (False, True)
+
+
+def _plan(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    attempt = config.attempt if config.failure == "model" else 1
+    counts = "step" if attempt == 1 and not config.forced else ""
+    full = bounds.limits.abort_after
+    least = max(config.failures - attempt + 1, 0)
+    # Past the last failure that is counted, what is left of them is not known.
+    left = range(least, full + 1) if config.failures == full else (least,)
+    for late in _lates(config, bounds):
+        now = config._replace(late=late)
+        for failures in left:
+            yield Happened(
+                Event.REPLIED,
+                now._replace(attempt=1, failures=failures, failure="", holds="", fallback=False),
+                counts=counts,
+            )
+        failed = now._replace(failures=config.failures + 1, attempt=attempt, fallback=False)
+        if attempt <= bounds.limits.max_retries and not late:
+            yield Happened(Event.MODEL_FAILED, failed._replace(failure="model+"), counts=counts)
+        yield Happened(Event.MODEL_FAILED, failed._replace(failure="model-"), counts=counts)
+        yield Happened(Event.OVERFLOWED, now, counts="overflow")
+        if not config.forced and config.failure != "model" and not config.late:
+            yield Happened(Event.COMPACTED, now, counts="summary")
+            yield Happened(Event.SUMMARY_FAILED, now, counts="summary")
+    if bounds.limits.token_budget is not None:
+        yield from _withheld(config, bounds)
+
+
+def _withheld(config: Config, bounds: Bounds) -> Iterator[Happened]:
+    held = config._replace(holds="withheld")
+    if config.failure == "model":
+        if config.attempt <= bounds.limits.max_retries and not config.late:
+            yield Happened(Event.WITHHELD, held._replace(failure="model+"))
+        yield Happened(Event.WITHHELD, held._replace(failure="model-"))
+        return
+    # What failed before this step is not kept in PLAN, as nothing else asks for it there.
+    for attempt in range(1, bounds.tool_retries + 2):
+        for failure, fallback in _newest(bounds, attempt, late=config.late, kept="tool"):
+            yield Happened(Event.WITHHELD, held._replace(failure=failure, fallback=fallback, attempt=attempt))
+    yield Happened(Event.WITHHELD, held._replace(failure="reply-"))
+    yield Happened(Event.WITHHELD, held)
+
+
+def _newest(bounds: Bounds, attempt: int, *, late: bool, kept: str) -> Iterator[tuple[str, bool]]:
+    """A failure of tools as DECIDE may find it: to be tried again or not, with a fallback or not. Nothing for a `kept` of nothing."""
+    if not kept:
+        yield "", False
+        return
+    for fallback in (False, True):
+        yield "tool-", fallback
+        if attempt <= bounds.tool_retries and not late:
+            yield "tool+", fallback
+
+
+def _validate(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    kinds: tuple[str, ...] = _CALLS
+    refusals: tuple[str, ...] = ("quiet",)
+    if config.holds == "edited":
+        kinds, refusals = ("fresh", "repeated"), ("refused", "quiet", "ran")
+    elif not config.holds:
+        yield Happened(Event.ANSWERED, config)
+        yield Happened(Event.THOUGHT, config._replace(holds="thought"))
+        kinds, refusals = ((), ("empty", "note")) if config.forced else (_CALLS, ("empty", "note", "refused", "quiet"))
+    for refusal in refusals:
+        yield Happened(Event.REJECTED, config._replace(holds=refusal))
+    affordable = ("fit",) if bounds.limits.token_budget is None else ("fit", "over")
+    for calls, over, tokens in product(kinds, (False, True), affordable):
+        if not (over and calls == "repeated"):
+            yield Happened(Event.ACCEPTED, config._replace(holds=""), Choice(calls, over, tokens))
+
+
+def _review(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    for late in _lates(config, bounds):
+        now = config._replace(late=late, holds="ran")
+        for event in (Event.APPROVED, Event.DENIED, Event.ANSWERED, Event.EXPIRED):
+            yield Happened(event, now)
+        yield Happened(Event.DENIED, now, Choice(stop=True))
+        yield Happened(Event.EDITED, now._replace(holds="edited"))
+
+
+def _execute(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    for late in _lates(config, bounds):
+        now = config._replace(late=late, holds="ran")
+        yield Happened(Event.EXECUTED, now)
+        yield Happened(Event.DOUBTED, now, Choice("waiting"), "crash")
+
+
+def _observe(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    holds, idle = config.holds, config.idle + (config.attempt == 1)
+    now = config._replace(holds="", fallback=False)
+    if holds == "empty":
+        yield Happened(Event.OBSERVED, now._replace(nudges=config.nudges + 1, failure=""))
+    elif holds == "thought":
+        yield Happened(Event.OBSERVED, now._replace(idle=config.idle + 1, failure=""))
+    elif holds == "note":
+        yield Happened(Event.OBSERVED, now._replace(failures=config.failures + 1, failure="reply-"))
+    else:
+        yield from _observed_calls(config, now, idle, bounds)
+
+
+def _observed_calls(config: Config, now: Config, idle: int, bounds: Bounds) -> Iterator[Happened]:
+    def tools(kept: str) -> Iterator[tuple[str, bool]]:
+        return _newest(bounds, config.attempt, late=config.late, kept=kept)
+
+    more = config.failures + 1
+    if config.attempt > 1:
+        more = max(config.failures, min(more, bounds.limits.abort_after - 1))
+    if config.holds != "refused":
+        for failure, fallback in tools(config.failure):
+            yield Happened(Event.OBSERVED, now._replace(idle=idle, failure=failure, fallback=fallback))
+    if config.holds != "quiet":
+        yield Happened(Event.OBSERVED, now._replace(idle=idle, failures=more, failure="reply-"))
+    if config.holds not in ("refused", "quiet"):
+        for failure, fallback in tools("tool"):
+            yield Happened(Event.OBSERVED, now._replace(idle=idle, failures=more, failure=failure, fallback=fallback))
+        for news in sorted({0, config.idle, idle}):
+            found = now._replace(idle=news, failures=0)
+            for failure, fallback in (("", False), ("reply-", False), *tools("tool")):
+                yield Happened(Event.OBSERVED, found._replace(failure=failure, fallback=fallback))
+
+
+def _decide(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    tokens = ("fit",) if bounds.limits.token_budget is None else ("fit", "answer", "over")
+    for one in tokens[1:] if config.holds == "withheld" else tokens:
+        yield Happened(Event.DECIDED, config, Choice(tokens=one))
+
+
+def _retry(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    for late in _lates(config, bounds):
+        yield Happened(Event.WAITED, config._replace(late=late, attempt=config.attempt + 1))
+
+
+def _degrade(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+    lower = config._replace(degradations=config.degradations + 1, attempt=1)
+    if rung is Rung.FALLBACK:
+        yield Happened(Event.FALLBACK_CHOSEN, lower._replace(holds="fallback"))
+        # The fallback's own mapping of arguments may fail.
+        another = Rung.STRATEGY in bounds.ladder and not config.spent
+        yield Happened(Event.STRATEGY_CHANGED, lower) if another else Happened(Event.EXHAUSTED, config)
+    elif rung is Rung.STRATEGY:
+        yield Happened(Event.STRATEGY_CHANGED, lower)
+    elif rung is Rung.ANSWER:
+        yield Happened(Event.ANSWER_FORCED, config._replace(forced=True, failure="", fallback=False, attempt=1))
+    else:
+        yield Happened(Event.EXHAUSTED, config)
+
+
+OUTCOMES: Final[Mapping[State, Callable[[Config, Bounds, Rung | None], Iterator[Happened]]]] = {
+    State.PLAN: _plan,
+    State.VALIDATE: _validate,
+    State.REVIEW: _review,
+    State.EXECUTE: _execute,
+    State.OBSERVE: _observe,
+    State.DECIDE: _decide,
+    State.RETRY: _retry,
+    State.DEGRADE: _degrade,
+}
+"""What can happen in each state; the rung is the one that DEGRADE would take."""

@@ -1,0 +1,43 @@
+"""The sentences of a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from fsm_agent.verify.certificate import WorstCase
+from fsm_agent.verify.configuration import Bounds
+
+__all__ = ["ASSUMED", "PROVED", "ranking"]
+
+PROVED: Final[Mapping[str, str]] = {
+    "endless": "every run ends",
+    "stuck": "in every configuration that a run can come to, a row is enabled for whatever happens",
+    "dead": "every row can fire, and none is shadowed by an earlier one",
+    "unchecked": "EXECUTE is entered only after VALIDATE or REVIEW let its calls run, or to retry them",
+    "approval": "no call runs that waits for a person's approval",
+    "repeat": "no call is executed again once it was executed repeat_threshold times with the same result",
+    "tool_calls": "no batch runs that would pass max_tool_calls",
+    "steps": "no step begins once max_steps were taken",
+    "reason": "every ABORT has a reason",
+    "answer": "every FINISH has an answer",
+    "forced": "an answer is forced at most once",
+}
+"""By the kind of fault that takes it away."""
+
+ASSUMED: Final = (
+    "a program crashes finitely often, and a person who is asked decides, lets it expire or leaves the run suspended",
+    "a memory asks for one summary of a round, not for the same one again",
+    "tools that are added to a running agent have no more retries than those it has now",
+)
+
+
+def ranking(bounds: Bounds, worst: WorstCase) -> tuple[str, ...]:
+    """The counters that grow on cycles, with their bounds; without them the graph has no cycle."""
+    return (
+        f"steps, up to {bounds.limits.max_steps}",
+        f"prompts sent again because they were too large, up to {worst.sent_again}",
+        "summaries, up to one for each round, and one that failed",
+        "crashes",
+        f"else at most {worst.within_step} transitions follow each other",
+    )
