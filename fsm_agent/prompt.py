@@ -153,7 +153,8 @@ def _overhead(ctx: Context, purpose: Purpose) -> int:
         prompt = Prompt(
             system=ctx.own_system_text, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task
         )
-        written = sum(estimate_text(str(message.content)) for message in ctx.setup.dialect.compose(prompt))
+        messages = ctx.setup.dialect.compose(prompt)
+        written = sum(estimate_text(str(message.content)) for message in messages) + 4 * max(len(messages) - 1, 0)
         bound = (
             sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools)
             if ctx.setup.dialect.native_tools
