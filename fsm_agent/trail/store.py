@@ -96,7 +96,16 @@ class TrailStore(Protocol):
         """Finish what was appended, and let go of files and connections."""
 
 
-_HOST: Final = socket.gethostname().replace(":", "_")
+def _here() -> str:
+    """This machine, and where it has several, the space in which its process ids count (containers may share a hostname)."""
+    try:
+        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        space = ""
+    return "/".join(part.replace(":", "_") for part in (socket.gethostname(), space) if part)
+
+
+_HOST: Final = _here()
 
 
 def new_owner() -> str:
