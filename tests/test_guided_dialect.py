@@ -145,6 +145,15 @@ def test_a_value_of_the_wrong_kind_leads_to_the_tools_that_the_task_names() -> N
     assert set(last.variants()) == {"get_weather", "get_capital", "FINISH"}
 
 
+def test_a_value_that_was_made_up_leads_to_the_tools_that_the_task_speaks_of() -> None:
+    """Nothing in the task is a product, so what converts comes first; a value with digits is the same tool's to correct."""
+    moment = Moment("Convert 250 EUR to USD.", (t.get_price, t.convert_currency, t.get_population))
+    made_up = moment.after("get_price", {"product": "product"}, "unknown product 'product'", ok=False)
+    assert set(made_up.variants()) == {"convert_currency"}
+    misspelt = moment.after("get_price", {"product": "product 9"}, "unknown product 'product 9'", ok=False)
+    assert set(misspelt.variants()) == {"get_price", "convert_currency", "get_population"}
+
+
 def test_a_tool_that_does_something_is_not_what_is_left_after_a_failure() -> None:
     """A task that only looks up never leaves a small model with nothing but a refund, nor with what a person has to approve."""
 

@@ -8,7 +8,8 @@ concluded without a model is therefore said in the prompt, and where a server ta
   tool should be given to an agent without tools, or to `json_action`.
 - Numbers and codes of the task that no call has used are named. What a look-up was asked about one code, it is asked about the next
   of the same form. While there is an unused number, a required one is that, or of a result.
-- After a failed call whose value was a word of the task: the spelling that the error suggests, or else the tools that the task names.
+- After a failed call whose value was a word of the task: the spelling that the error suggests, or else the tools that the task names;
+  after a value that was made up, the tools that the task speaks of rather.
   What these give is then tried in place of the value that failed.
 - After an exact repeat of a call that succeeded, with the same result, the task is taken for solved.
 """
@@ -23,10 +24,10 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from fsm_agent.dialects.base import Prompt, Purpose, Reading, merge_neighbours, one_system
-from fsm_agent.dialects.guidance import shared_words
 from fsm_agent.dialects.guided_moves import (
     attempts_in,
     possible_replies,
+    shared_with,
     shown_blocks,
     turn_of,
     unused_values,
@@ -38,7 +39,6 @@ from fsm_agent.dialects.textual import describe, written
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
-from fsm_agent.tools.spec import Tool
 
 __all__ = ["GuidedJson"]
 
@@ -131,13 +131,9 @@ def _format(variants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _tools_text(guide: Guide, prompt: Prompt) -> str:
     """The tools, those that share most words with the task first: a small model tends to take the first one."""
-    ranked = sorted(prompt.tools, key=lambda one: -_shared(one, prompt.task))
+    ranked = sorted(prompt.tools, key=lambda one: -shared_with(one, prompt.task))
     lines = [describe(one) for one in ranked]
     return "\n".join([guide.tools, *lines, "", guide.task.format(task="").rstrip()])
-
-
-def _shared(tool: Tool, task: str) -> int:
-    return 2 * shared_words(task, tool.name.replace("_", " ")) + shared_words(task, tool.full_description)
 
 
 def _situation(guide: Guide, task: str, unused: Sequence[str], question: str) -> str:

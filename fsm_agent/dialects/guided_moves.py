@@ -16,6 +16,7 @@ from fsm_agent.dialects.guidance import (
     named_by,
     number_in,
     offered_by,
+    shared_words,
     without_own_name,
     without_used,
 )
@@ -23,8 +24,9 @@ from fsm_agent.dialects.guided_texts import GUIDES
 from fsm_agent.dialects.json_action import answer_variant, variant
 from fsm_agent.dialects.textual import without_examples
 from fsm_agent.history import Block
+from fsm_agent.tools.spec import Tool
 
-__all__ = ["Attempt", "attempts_in", "possible_replies", "shown_blocks", "turn_of", "unused_values"]
+__all__ = ["Attempt", "attempts_in", "possible_replies", "shared_with", "shown_blocks", "turn_of", "unused_values"]
 
 Schemas = dict[str, dict[str, Any]]
 _THOUGHT: Final = {"type": "string", "maxLength": 160}
@@ -109,7 +111,7 @@ def possible_replies(prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def _after_failure(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> list[dict[str, Any]]:
-    """The same tool with a value that the error suggests; or the other tools that the task names; or everything.
+    """The same tool with a value that the error suggests; or other tools that the task names, or speaks of rather; or everything.
 
     An answer is not possible when the call was refused, or its value was of the wrong form, so that the call is corrected.
     """
@@ -122,7 +124,7 @@ def _after_failure(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) 
             tools[last.tool]["properties"][name] = {"enum": list(values)}
         return _calls({last.tool: tools[last.tool]})
     if not _copied(last, prompt.task):
-        return _calls(tools)
+        return _calls(_fitting_better(prompt, last, tools) or tools)
     safe = {one.name for one in prompt.tools if not one.requires_approval}
     others = {name: tools[name] for name in tools if name in safe - {last.tool} and named_by(name, prompt.task)}
     for schema in others.values():
@@ -131,6 +133,20 @@ def _after_failure(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) 
             if short:
                 schema["properties"][name] = {**_meaning(field), "enum": short}
     return _calls(others) if others else [*_calls(tools), _behind_thought(answer_variant(), solved=True)]
+
+
+def _fitting_better(prompt: Prompt, last: Attempt, tools: Schemas) -> Schemas:
+    """After a value that was made up: the tools that share more words with the task. A value with digits was rather misspelt."""
+    if not last.strings or any(one.isdigit() for value in last.strings.values() for one in value):
+        return {}
+    shared = {one.name: shared_with(one, prompt.task) for one in prompt.tools if not one.requires_approval}
+    least = max(shared.get(last.tool, 0), 1)
+    return {name: schema for name, schema in tools.items() if shared.get(name, 0) > least}
+
+
+def shared_with(tool: Tool, task: str) -> int:
+    """How many words a task shares with a tool; those of its name count twice more."""
+    return 2 * shared_words(task, tool.name.replace("_", " ")) + shared_words(task, tool.full_description)
 
 
 def _tried_once(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> str:
