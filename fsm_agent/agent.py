@@ -19,7 +19,7 @@ from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError
 from fsm_agent.history import block, call_ids
 from fsm_agent.inputs import AgentInput, earlier_blocks, read_input
-from fsm_agent.jobs import Job, in_thread
+from fsm_agent.jobs import Job
 from fsm_agent.ladder import Rung
 from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.limits import Limits
@@ -203,8 +203,7 @@ class Agent(Drawable, Runnable[AgentInput, RunResult]):
         by: str = "",
     ) -> RunResult:
         """`resume` on the event loop."""
-        resumption = Resumption(decision=decision, change=change, by=by)
-        taken = await in_thread(lambda: self._runner.take(run_id, resumption))
+        taken = await self._runner.atake(run_id, Resumption(decision=decision, change=change, by=by))
         if isinstance(taken, RunResult):
             return taken
         run, outcome = taken

@@ -89,8 +89,8 @@ class Pending:
 class Context:
     """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0.
 
-    In a fork, `seed` is the run that it came from, and calls with a signature in `guarded` were made there after transition
-    `guarded_from`: they need approval.
+    In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
+    transition from which on a call like it needs approval.
     """
 
     setup: Setup = field(compare=False, repr=False)
@@ -141,8 +141,7 @@ class Context:
     learned: frozenset[tuple[str, str]] = frozenset()
     done: tuple[Done, ...] = ()
     denied: frozenset[str] = frozenset()
-    guarded: frozenset[str] = frozenset()
-    guarded_from: int = 0
+    guarded: Mapping[str, int] = field(default_factory=dict)
     seed: str = ""
     stop_requested: bool = False
 

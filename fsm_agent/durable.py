@@ -99,9 +99,9 @@ def _keeper(run: Run, calls: int) -> Callable[[Result], Future[None] | None]:
 
     def keep(result: Result) -> Future[None] | None:
         trail = run.trail
-        if trail is None:
+        # A call that the run was stopped without goes on in its thread, and may end at any time.
+        if trail is None or not trail.add("result", result_data(result)):
             return None
-        trail.add("result", result_data(result))
         left.pop()
         return trail.flush(lease=CLAIM_SECONDS + run.ctx.limits.tool_timeout * len(left)) if left else None
 
@@ -127,8 +127,12 @@ def conclude(run: Run) -> Future[None]:
 def catch_up(run: Run) -> None:
     """Let follow what a crash has kept from following from the last outcome."""
     outcome, run.unfolded = run.unfolded, None
-    if outcome is not None:
+    if outcome is None:
+        return
+    try:
         run.move(turn(run.machine, run.state, run.ctx, outcome))
+    except Exception as error:  # noqa: BLE001 - as in a run that goes on: a bug in a state, guard or dialect ends it, typed
+        run.stop(run.broke(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def rest_of(run: Run, effect: Effect, tools: Registry) -> Rest:
         return Rest(effect, {}, (), ())
     if isinstance(effect, Wait):
         left = effect.seconds if recovered.until is None else max(recovered.until - run.job.clock.time(), 0.0)
-        return Rest(Wait(left), {}, (), ())
+        # A clock that was set back must not make the wait longer than it was to be.
+        return Rest(Wait(min(left, effect.seconds)), {}, (), ())
     known = {
         call_id: result for call_id, result in recovered.results.items() if call_id in {one.id for one in effect.calls}
     }

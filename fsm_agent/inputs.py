@@ -22,6 +22,7 @@ from fsm_agent.effects import Call, RawCall, Replied, Result
 from fsm_agent.errors import RunError
 from fsm_agent.history import Block, block, text_of
 from fsm_agent.language import Texts
+from fsm_agent.tools.plain import well_formed
 
 __all__ = ["AgentInput", "Task", "earlier_blocks", "read_input"]
 
@@ -77,6 +78,8 @@ def _converted(given: Sequence[Any]) -> list[BaseMessage]:
 def _of_text(text: str) -> Task:
     if not text.strip():
         raise RunError("the task is empty; say what the agent should do")
+    # Halves of a character would be joined, or lost, by the first server or file that they meet.
+    text = well_formed(text)
     return Task(text, HumanMessage(text))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from fsm_agent.context import Setup
 from fsm_agent.effects import Answered, AskHuman, Decision, Expired, Outcome, to_data
-from fsm_agent.errors import RunError, UnknownRun
+from fsm_agent.errors import RunError, TrailError, UnknownRun
 from fsm_agent.jobs import Job
 from fsm_agent.machine import Machine
 from fsm_agent.observe import Observer
@@ -83,7 +83,8 @@ def _run(journal: Journal, taken: Taken, folded: Folded, machine: Machine, host:
         trail=taken.writer,
         pauses=host.pauses,
         paused=folded.paused,
-        passed=folded.ctx.seq if folded.paused else -1,
+        # What was begun is past the place where it could have stopped before it.
+        passed=folded.ctx.seq if folded.paused or started is not None else -1,
         last=folded.at,
     )
     if asked and started is not None:
@@ -116,6 +117,8 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
         raise RunError(
             "arguments can be changed while the run is paused before EXECUTE; a call in review is changed by Edit(args)"
         )
+    if change is not None and change.memory is not None and run.trail is not None:
+        _check_memory(change)
     decided = _decided(run, asking, resumption, setup) if asking is not None else {}
     if change:
         run.ctx = changed(run.ctx, change)
@@ -127,6 +130,15 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
     if asking is None:
         return None
     return _answered(run, asking, decided)
+
+
+def _check_memory(change: Change) -> None:
+    """A memory that the trail could not give back would make it unreadable from there on."""
+    try:
+        Change.of(change.data())
+    except TrailError as error:
+        name = type(change.memory).__name__
+        raise RunError(f"the trail cannot keep the memory {name}: change it to one of fsm_agent.memory") from error
 
 
 def _decided(run: Run, asking: AskHuman, given: Resumption, setup: Setup) -> dict[str, Decided]:

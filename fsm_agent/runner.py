@@ -6,16 +6,14 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
-from fsm_agent.effects import Broke, CallModel, Cancelled, Effect, Outcome
-from fsm_agent.errors import FsmAgentError, RunBusy, UnknownRun
-from fsm_agent.history import Block
-from fsm_agent.jobs import HERE, Here, Work
+from fsm_agent.effects import CallModel, Cancelled, Effect, Outcome
+from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
+from fsm_agent.jobs import HERE, Here, Work, in_thread
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
@@ -25,6 +23,7 @@ from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.replies import words_of
 from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive
+from fsm_agent.tools.plain import well_formed
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
 
@@ -63,7 +62,11 @@ class Runner:
         self._lock = threading.Lock()
 
     def reserve(self, run_id: str) -> None:
-        """Take `run_id` for a new run. Raises `RunBusy` while another run has it."""
+        """Take `run_id` for a new run. Raises `RunBusy` while another run has it, `RunError` for one that no store can write down."""
+        if well_formed(run_id) != run_id:
+            raise RunError(
+                f"the run id {run_id!r} holds half of a character, which no file can name; give it in whole ones"
+            )
         with self._lock:
             if run_id in self._active or run_id in self._suspended:
                 raise RunBusy(f"a run {run_id!r} is already under way here; give each run an id of its own")
@@ -164,6 +167,38 @@ class Runner:
             return self._left(run)
         return run, outcome
 
+    async def atake(self, run_id: str, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
+        """`take` without blocking the event loop. When the await is cancelled, the run is left as it was."""
+        if self._journal is None:
+            return self.take(run_id, resumption)
+        lock = threading.Lock()
+        taken: list[tuple[Run, Outcome | None] | RunResult] = []
+        given_up = False
+
+        def work() -> None:
+            found = self.take(run_id, resumption)
+            with lock:
+                taken.append(found)
+                late = given_up
+            if late:
+                self._untake(found)
+
+        try:
+            await in_thread(work)
+        except BaseException:
+            with lock:
+                given_up, here = True, tuple(taken)
+            for found in here:
+                self._untake(found)
+            raise
+        return taken[0]
+
+    def _untake(self, taken: tuple[Run, Outcome | None] | RunResult) -> None:
+        """Nobody goes on with what was taken. What people decided about some of the calls is kept all the same."""
+        if not isinstance(taken, RunResult):
+            with suppress(Exception):
+                self._put_back(taken[0])
+
     def _take(self, run_id: str) -> Run:
         with self._lock:
             if run_id in self._active:
@@ -203,6 +238,15 @@ class Runner:
         if run.trail is not None and self._journal is not None:
             self._journal.give_back(self._journal.store.info(run.job.run_id), run.trail.owner)
 
+    def _let_go(self, run: Run) -> None:
+        """Hold a run no longer whose newest entries could not be written: it can be resumed from those that are there."""
+        if run.trail is None or self._journal is None:
+            return
+        with suppress(Exception):
+            info = self._journal.store.info(run.job.run_id)
+            if info.owner == run.trail.owner:
+                self._journal.give_back(info, info.owner)
+
     def _put_back(self, run: Run) -> None:
         """Leave a run that was taken as it was."""
         with self._lock:
@@ -216,12 +260,16 @@ class Runner:
 
     def _left(self, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""
-        if run.trail is not None:
-            durable(conclude(run))
-        result = self._finish(run)
-        with self._lock:
-            self._active.pop(run.job.run_id, None)
-        return result
+        try:
+            if run.trail is not None:
+                durable(conclude(run))
+            return self._finish(run)
+        except BaseException:
+            self._let_go(run)
+            raise
+        finally:
+            with self._lock:
+                self._active.pop(run.job.run_id, None)
 
     def cancel(self, run_id: str, why: str) -> bool:
         """Stop a run. False when no such run is under way or waits."""
@@ -238,6 +286,9 @@ class Runner:
             run.stop(Cancelled(why, run.job.now()))
             if run.trail is not None:
                 durable(conclude(run))
+        except BaseException:
+            self._let_go(run)
+            raise
         finally:
             self._leave(run)
         return True
@@ -255,7 +306,7 @@ class Runner:
         except FsmAgentError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
-            return _broke(run, error)
+            return run.broke(error)
 
     def _begin(self, run: Run, effect: Effect) -> Future[None]:
         return begin(run, effect, asks_here=self._performer.asks_here, tools=self._tools)
@@ -273,7 +324,7 @@ class Runner:
         except FsmAgentError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
-            return _broke(run, error)
+            return run.broke(error)
 
     async def _astream(self, run: Run, effect: CallModel) -> AsyncGenerator[Token | Outcome]:
         """The outcome of a call of the model, with the pieces of its reply. Nothing of such a call outlives a crash: it is made again."""
@@ -287,7 +338,7 @@ class Runner:
         except FsmAgentError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
-            yield _broke(run, error)
+            yield run.broke(error)
 
     def _enter(self, run: Run) -> None:
         with self._lock:
@@ -316,14 +367,16 @@ class Runner:
     def _broken_off(self, run: Run, error: BaseException) -> None:
         """Leave a terminal, consistent run behind, whatever broke it off."""
         if isinstance(error, Exception):
-            run.stop(_broke(run, error))
+            run.stop(run.broke(error))
         else:
             why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
             run.stop(Cancelled(why, run.job.now()))
-        if run.trail is not None and run.state in TERMINAL:
-            # What broke it off may be the store itself.
-            with suppress(Exception):
-                conclude(run).result(_PATIENCE)
+        if run.trail is None:
+            return
+        # What broke it off may be the store itself.
+        with suppress(TimeoutError):
+            conclude(run).exception(_PATIENCE)
+            self._let_go(run)
 
     def _close(self, run: Run) -> None:
         """Give the thread back. A turn without an answer is kept only when its tools may have changed something."""
@@ -333,18 +386,9 @@ class Runner:
         run.closed = True
         keep = ctx.answer is not None or ctx.tool_calls > 0 or run.stopped_while_executing
         try:
-            self._store.close(ctx.thread_id, ctx.run_id, _turn_of(run) if keep else None)
+            self._store.close(ctx.thread_id, ctx.run_id, run.thread_history() if keep else None)
         except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to
             run.unsaved = f"{type(error).__name__}: {words_of(error)}"
-
-
-def _turn_of(run: Run) -> tuple[Block, ...]:
-    """The history with this turn, after what others have said in the thread meanwhile."""
-    history = run.closed_history()
-    if not run.rebased:
-        return history
-    turn = run.rebased[-1].turn + 1
-    return (*run.rebased, *(replace(one, turn=turn) for one in history if one.turn == run.ctx.turn))
 
 
 def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:
@@ -352,7 +396,3 @@ def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:
         return core.send(outcome)
     except StopIteration:
         return None
-
-
-def _broke(run: Run, error: Exception) -> Broke:
-    return Broke(error=type(error).__name__, message=words_of(error), at=run.job.now())

@@ -16,6 +16,7 @@ from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
+from fsm_agent.replies import words_of
 from fsm_agent.rounds import close_round, runnable
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.trail.codec import outcome_data, record_data, why
@@ -132,6 +133,10 @@ class Run:
                 continue
         return record
 
+    def broke(self, error: Exception) -> Broke:
+        """The outcome that ends the run for a fault of the engine."""
+        return Broke(error=type(error).__name__, message=words_of(error), at=self.job.now())
+
     def stop(self, outcome: Cancelled | Broke) -> Transitioned | None:
         """End the run from outside; None when it has already ended."""
         if self.state in TERMINAL:
@@ -170,6 +175,14 @@ class Run:
             return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
         except Exception:  # noqa: BLE001 - a dialect is somebody else's code
             return ctx.blocks
+
+    def thread_history(self) -> tuple[Block, ...]:
+        """The history with this turn, after what others have said in the thread meanwhile."""
+        history = self.closed_history()
+        if not self.rebased:
+            return history
+        turn = self.rebased[-1].turn + 1
+        return (*self.rebased, *(replace(one, turn=turn) for one in history if one.turn == self.ctx.turn))
 
     def _round_open(self) -> bool:
         """True when calls were asked for that the history does not hold yet, or holds with fewer results."""

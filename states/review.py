@@ -24,6 +24,7 @@ from fsm_agent.effects import (
 )
 from fsm_agent.rounds import merge_results, runnable
 from fsm_agent.states.base import Step, unexpected
+from fsm_agent.tools.plain import well_formed
 
 EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.ANSWERED, Event.EXPIRED})
 
@@ -72,13 +73,15 @@ def _decided(ctx: Context, call: Call, decisions: Mapping[str, Decision]) -> Cal
     decision = decisions.get(call.id)
     if isinstance(decision, Approve | Edit | Answer):
         return replace(call, approved=isinstance(decision, Approve))
-    reason = decision.reason if isinstance(decision, Deny) else ""
+    reason = well_formed(decision.reason) if isinstance(decision, Deny) else ""
     return replace(call, refusal=ctx.texts.denied.format(reason=reason or ctx.texts.no_reason), refusal_kind="denied")
 
 
 def _answer(call: Call, decision: Answer) -> Result:
     """What a person says that the call gave stands as its result; nothing ran for it."""
-    return Result(call_id=call.id, tool=call.tool, ok=True, text=decision.text or "(empty)", executed=False)
+    return Result(
+        call_id=call.id, tool=call.tool, ok=True, text=well_formed(decision.text) or "(empty)", executed=False
+    )
 
 
 def _edited(call: Call, decisions: Mapping[str, Decision]) -> Pending:

@@ -160,7 +160,7 @@ def _judged(ctx: Context, tool: Tool, call_id: str, arguments: dict[str, object]
         signature=mark,
         refusal=refusal,
         refusal_kind=kind,
-        needs_approval=(mark in ctx.guarded and ctx.seq >= ctx.guarded_from) or tool.needs_approval(arguments),
+        needs_approval=(mark in ctx.guarded and ctx.seq >= ctx.guarded[mark]) or tool.needs_approval(arguments),
         repeated=repeated,
         repairs=repairs,
     )

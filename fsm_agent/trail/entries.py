@@ -22,7 +22,7 @@ SCHEMA_VERSION: Final = 1
 Kind = Literal["header", "started", "result", "outcome", "transition", "decided", "paused", "changed", "resumed"]
 KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _encode: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
@@ -58,7 +58,14 @@ def written(value: Any) -> str:
         TypeError
     ):  # a number beyond 64 bits, a lone surrogate, a key that is no text, or what JSON cannot hold at all
         text = _encode(value)
-        return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        return text if text.isascii() else _SURROGATE.sub(_character, text)
+
+
+def _character(found: re.Match[str]) -> str:
+    """Two halves of one character are read back as that character; one alone is an escape."""
+    if len(found[0]) > 1:
+        return found[0].encode("utf-16", "surrogatepass").decode("utf-16")
+    return f"\\u{ord(found[0]):04x}"
 
 
 def parse(stored: Stored, run_id: str) -> Entry:

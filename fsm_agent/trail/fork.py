@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fsm_agent.alphabet import Status
 from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.header import guarded
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.replay import entries_to
 
@@ -23,15 +24,17 @@ def fork(journal: Journal, run_id: str, *, at: int, new_run_id: str) -> str:
     kept = entries_to(entries, at)
     if any(one.kind == "transition" and one.body["target"] in ("FINISH", "ABORT") for one in kept):
         raise RunError(f"run {run_id!r} has ended at transition {at}: fork it before that")
-    guarded = done_after(entries, len(kept))
     origin = kept[0].body.get("forked") or {}
+    # In a fork of a fork, what was guarded before this point stays so from where it was: the recorded past goes by that.
+    since = {mark: min(seq, at) for mark, seq in guarded(origin).items()}
     body = {
         **kept[0].body,
         "forked": {
             "run": run_id,
             "seq": at,
             "seed": origin.get("seed", run_id),
-            "guarded": sorted({*guarded, *origin.get("guarded", ())}),
+            "guarded": sorted({*done_after(entries, len(kept)), *since}),
+            "since": {mark: seq for mark, seq in since.items() if seq < at},
         },
     }
     writer = journal.writer(new_run_id, thread_id=None)

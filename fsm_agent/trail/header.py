@@ -29,6 +29,7 @@ __all__ = [
     "check_agent",
     "describe",
     "fingerprint",
+    "guarded",
     "header_data",
     "rebuilt",
     "recorded_setup",
@@ -97,9 +98,14 @@ def begun_context(header: Entry, setup: Setup) -> Context:
         history=(*earlier, block("task", message, turn=body["turn"])),
         call_ids=call_ids(earlier),
         seed=forked.get("seed", ""),
-        guarded=frozenset(forked.get("guarded", ())),
-        guarded_from=forked.get("seq", 0),
+        guarded=guarded(forked),
     )
+
+
+def guarded(forked: Mapping[str, Any]) -> dict[str, int]:
+    """From which transition on a call like one of these signatures needs approval in a fork: from where it was forked, or earlier."""
+    since: Mapping[str, int] = forked.get("since", {})
+    return dict.fromkeys(forked.get("guarded", ()), forked.get("seq", 0)) | dict(since)
 
 
 def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:

@@ -58,6 +58,7 @@ class TrailWriter:
         self._kept: list[Stored] = []
         self._values: dict[str, bytes] = {}
         self._lock = threading.Lock()
+        self._under_way = False
         self.held = True
         self.here = False
 
@@ -75,14 +76,18 @@ class TrailWriter:
         """Seconds since the epoch, by the clock of the run."""
         return self._clock.time()
 
-    def add(self, kind: Kind, body: Mapping[str, Any]) -> None:
-        """Seal an entry. It is durable after the next `flush`."""
+    def add(self, kind: Kind, body: Mapping[str, Any]) -> bool:
+        """Seal an entry. It is durable after the next `flush`. False for a result of an effect that has its outcome already: it is late."""
         try:
             text = written(body)
         except (ValueError, TypeError):
             # Guards and tools of a user's own may compare what JSON cannot hold.
             text = written(plain(body))
         with self._lock:
+            if kind == "result" and not self._under_way:
+                return False
+            if kind in ("started", "outcome"):
+                self._under_way = kind == "started"
             clear = {name: body[name] for name in CLEAR if name in body} if kind == "header" else {}
             if len(text) > VALUE_CHARS:
                 text = self._referred(text, clear)
@@ -94,6 +99,7 @@ class TrailWriter:
             self._seal = self._chain.seal(self._seal, entry)
             self._kept.append(Stored(self._next, entry, self._seal))
             self._next += 1
+        return True
 
     def _referred(self, text: str, clear: Mapping[str, Any]) -> str:
         value = (text if self._cipher is None else self._cipher.encrypt(text)).encode()

@@ -1,0 +1,278 @@
+"""What a hostile reader of the trail has broken once: each stays mended."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, tool
+from fsm_agent.errors import TrailError
+from fsm_agent.observe import silent_logger
+from fsm_agent.records import Transitioned
+from fsm_agent.testing import FakeClock, ScriptedModel, call
+from fsm_agent.trail import MemoryTrail
+from fsm_agent.trail.audit import audit
+from fsm_agent.trail.changes import Change
+from fsm_agent.trail.fork import fork
+from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.writer import TrailWriter
+
+RUN: Any = {"configurable": {"run_id": "r"}}
+HALVES = "\ud83d" + "\ude00"
+"""One emoji, as a client that cuts text between two chunks leaves it."""
+
+
+@tool(requires_approval=True)
+def pay(to: str) -> str:
+    """Pay somebody."""
+    return f"paid {to}"
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Remembered(MemoryTrail):
+    """A store that can be had as it was after each of its appends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moments: list[MemoryTrail] = []
+
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+        """Append, and keep a copy that nobody holds."""
+        done = super().append(batch)
+        copy = MemoryTrail()
+        copy._entries = {name: list(entries) for name, entries in self._entries.items()}
+        copy._infos = {name: dataclasses.replace(info, owner="", lease=0.0) for name, info in self._infos.items()}
+        copy._values = dict(self._values)
+        self.moments.append(copy)
+        return done
+
+
+class Failing(MemoryTrail):
+    """A store whose append number `at` fails, once."""
+
+    def __init__(self, at: int, error: BaseException) -> None:
+        super().__init__()
+        self._left = at
+        self._error = error
+
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+        """Append, or fail."""
+        self._left -= 1
+        if self._left:
+            return super().append(batch)
+        failed: Future[None] = Future()
+        failed.set_exception(self._error)
+        return failed
+
+
+def agent_on(store: MemoryTrail, replies: list[Any], *tools: Tool, **options: Any) -> Agent:
+    """An agent that says nothing."""
+    return Agent(ScriptedModel(replies), list(tools), store=store, logger=silent_logger(), **options)
+
+
+def findings(agent: Agent, run_id: str = "r") -> tuple[Any, ...]:
+    """What an audit by the agent itself finds."""
+    assert agent._journal is not None
+    return audit(agent._journal, run_id, agent._setup).findings
+
+
+def test_a_run_that_pauses_before_review_can_be_approved() -> None:
+    """A pause before a state is over once its effect has begun: the decision that comes later is not lost to it."""
+    agent = agent_on(MemoryTrail(), [call("pay", to="bob"), "done"], pay).pause_at("REVIEW")
+    agent.invoke("pay bob", RUN)
+    assert agent.resume("r").requests
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+    assert findings(agent) == ()
+
+
+def test_arguments_of_a_call_that_was_begun_cannot_be_changed() -> None:
+    """After a crash in EXECUTE a person is asked about the call that was begun, not about one that a pause let be changed."""
+    store = Remembered()
+    agent_on(store, [call("add", a=1, b=2), "done"], add).invoke("add", RUN)
+    begun = next(one for one in store.moments if '"effect":"call_tools"' in one.read("r")[-1].text)
+    agent = agent_on(begun, ["done"], add).pause_at("EXECUTE")
+    with pytest.raises(RunError, match="paused before EXECUTE"):
+        agent.resume("r", change=Change(arguments={"call_1_0": {"a": 5, "b": 5}}))
+    assert agent.resume("r").requests[0].arguments == {"a": 1, "b": 2}
+
+
+def test_a_clock_that_was_set_back_makes_no_wait_longer() -> None:
+    """The rest of a wait is never more than the whole of it, and what was written down can be read again."""
+    failed: list[int] = []
+
+    @tool(idempotent=True)
+    def flaky() -> str:
+        """Fail once."""
+        failed.append(1)
+        if len(failed) == 1:
+            raise OSError("no")
+        return "ok"
+
+    store = Remembered()
+    agent_on(store, [call("flaky"), "done"], flaky, clock=FakeClock(), limits=Limits(backoff=5)).invoke("go", RUN)
+    waiting = next(one for one in store.moments if '"effect":"wait"' in one.read("r")[-1].text)
+    clock = FakeClock(epoch=1_767_225_600.0 - 3600)
+    agent = agent_on(waiting, ["done"], flaky, clock=clock)
+    assert agent.resume("r").status is Status.COMPLETED
+    assert sum(clock.slept) < 6
+    assert findings(agent) == ()
+
+
+def test_a_fork_of_a_fork_keeps_what_the_first_fork_asked_people() -> None:
+    """From any transition of a fork another one can be begun, which folds: the recorded approvals stay asked for from where they were."""
+    store = MemoryTrail()
+    agent = agent_on(store, [call("add", a=1, b=2), call("add", a=2, b=2), "done"], add)
+    agent.invoke("add", RUN)
+    assert agent._journal is not None
+    fork(agent._journal, "r", at=5, new_run_id="first")
+    again = agent_on(store, [call("add", a=2, b=2), call("add", a=3, b=2), "done"], add)
+    assert again.resume("first").requests
+    ended = again.resume("first", decision=Approve())
+    assert again._journal is not None
+    for one in ended.transitions[:-1]:
+        fork(again._journal, "first", at=one.seq, new_run_id=f"second {one.seq}")
+        assert findings(again, f"second {one.seq}") == ()
+
+
+@pytest.mark.parametrize("decision", [Answer(f"so {HALVES}"), Deny(f"no {HALVES}")], ids=["answer", "deny"])
+def test_halves_of_a_character_are_joined(decision: Any) -> None:
+    """A task and the words of a person may hold a character in two halves; the trail is read as it was written."""
+    agent = agent_on(MemoryTrail(), [call("pay", to="bob"), f"done {HALVES}"], pay)
+    agent.invoke(f"pay {HALVES}", RUN)
+    assert agent.resume("r", decision=decision, by=HALVES).status is Status.COMPLETED
+    assert findings(agent) == ()
+
+
+def test_a_run_id_that_no_file_can_name_is_refused() -> None:
+    """Half of a character in a run id is refused before anything happens, with every store alike."""
+    with pytest.raises(RunError, match="half of a character"):
+        agent_on(MemoryTrail(), ["done"]).invoke("go", {"configurable": {"run_id": "\ud83d"}})
+
+
+@pytest.mark.parametrize("error", [TrailError("the disk is full"), KeyboardInterrupt()], ids=["full", "interrupt"])
+@pytest.mark.parametrize("at", [2, 3, 4])
+@pytest.mark.parametrize("mode", ["invoke", "ainvoke"])
+def test_a_run_is_not_held_after_its_store_failed(at: int, error: BaseException, mode: str) -> None:
+    """When a write fails the caller is told, and nobody holds the run: it goes on from what is there, with no call made twice."""
+    log: list[int] = []
+
+    @tool
+    def once(a: int) -> str:
+        """Do it."""
+        log.append(a)
+        return "done"
+
+    store = Failing(at, error)
+    agent = agent_on(store, [call("once", a=1), "done", "done"], once)
+    with pytest.raises(type(error)):
+        agent.invoke("go", RUN) if mode == "invoke" else asyncio.run(agent.ainvoke("go", RUN))
+    assert store.info("r").owner == ""
+    assert agent.resume("r").status in (Status.COMPLETED, Status.SUSPENDED)
+    assert len(log) <= 1
+
+
+def test_a_decision_that_could_not_be_kept_leaves_the_run_free() -> None:
+    """A person whose decision about one of two calls met a failing store can decide again."""
+    store = Failing(4, TrailError("the disk is full"))
+    agent = agent_on(store, [[call("pay", to="a"), call("pay", to="b")], "done"], pay)
+    first = agent.invoke("pay both", RUN).requests[0].call_id
+    assert store.info("r").owner == ""
+    store._left = 1
+    with pytest.raises(TrailError, match="full"):
+        agent.resume("r", decision={first: Approve()})
+    assert store.info("r").owner == ""
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+
+
+def test_a_result_that_comes_after_the_run_was_stopped_is_not_written_down() -> None:
+    """A call of a cancelled batch may end at any time, while an observer still looks; the trail stays one that folds."""
+    begun, go, kept = threading.Event(), threading.Event(), threading.Event()
+
+    @tool
+    def slow(i: int) -> str:
+        """Take long."""
+        begun.set()
+        go.wait(10)
+        return f"{i}"
+
+    def observer(record: Transitioned) -> None:
+        if record.target == "ABORT":
+            go.set()
+            kept.wait(10)
+
+    agent = agent_on(MemoryTrail(), [[call("slow", i=0), call("slow", i=1)], "done"], slow, observers=[observer])
+    stopping = threading.Thread(target=lambda: (begun.wait(10), agent.cancel("r")))
+    stopping.start()
+    add = TrailWriter.add
+
+    def adds(self: TrailWriter, kind: Any, body: Any) -> bool:
+        added = add(self, kind, body)
+        if kind == "result":
+            kept.set()
+        return added
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrailWriter, "add", adds)
+        assert agent.invoke("go", RUN).status is Status.CANCELLED
+    stopping.join()
+    assert findings(agent) == ()
+
+
+def test_a_resume_that_is_cancelled_while_it_takes_the_run_leaves_it_as_it_was() -> None:
+    """Whoever cancels `aresume` while the store answers leaves the run suspended, for anybody to resume."""
+    claimed, go, back = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(MemoryTrail):
+        def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
+            info = super().claim(run_id, owner, lease, time)
+            claimed.set()
+            go.wait(10)
+            return info
+
+        def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+            done = super().append(batch)
+            if claimed.is_set() and not batch.entries:
+                back.set()
+            return done
+
+    store = Slow()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+
+    async def cancelled() -> None:
+        resuming = asyncio.ensure_future(agent.aresume("r", decision=Approve()))
+        await asyncio.to_thread(claimed.wait, 10)
+        resuming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resuming
+        go.set()
+        await asyncio.to_thread(back.wait, 10)
+
+    asyncio.run(cancelled())
+    assert (store.info("r").owner, store.info("r").status) == ("", Status.SUSPENDED)
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+
+
+def test_a_memory_that_the_trail_cannot_give_back_is_refused() -> None:
+    """A change to a memory of somebody's own is refused before it is written, because no later process could read on."""
+
+    class Own(Window):
+        pass
+
+    store = MemoryTrail()
+    agent = agent_on(store, [call("add", a=1, b=2), "done"], add).pause_at("EXECUTE")
+    agent.invoke("add", RUN)
+    with pytest.raises(RunError, match="cannot keep the memory Own"):
+        agent.resume("r", change=Change(memory=Own(rounds=2)))
+    assert store.info("r").owner == ""
+    assert agent.resume("r", change=Change(memory=Window(rounds=2))).status is Status.COMPLETED
