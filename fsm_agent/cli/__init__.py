@@ -239,6 +239,26 @@ def _show_limits(
     listing.show_limits(configured, limits, as_json=as_json)
 
 
+@app.command("verify")
+@with_limits
+def _verify(
+    *,
+    limits: GivenLimits,
+    summaries: Annotated[
+        bool, typer.Option("--summaries", help="Count the model calls of a memory that asks for summaries.")
+    ] = False,
+    env_file: options.EnvFile = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Prove that every run ends under these limits, and print the worst case. Ends with 1 when something is wrong."""
+    configured = _limits(limits, env_file)
+    from fsm_agent.cli import verify  # noqa: PLC0415 - the engine, for commands that show it
+
+    if not verify.show_certificate(configured, summaries=summaries, as_json=as_json):
+        raise typer.Exit(1)
+
+
 @app.command("diagram")
 @with_limits
 def _diagram(

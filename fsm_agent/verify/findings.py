@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -36,7 +36,7 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
     if found is not None:
         begin, back = found
         rows = tuple(graph.rows[arc.row] for arc in back)
-        path = tuple(graph.rows[arc.row] for arc in way_to(graph, begin, judge.bounds.limits.max_steps))
+        path = tuple(graph.rows[arc.row] for arc in way_to(graph, (begin,), judge.bounds.limits.max_steps))
         sentence = (
             f"a run need not end: from {graph.configs[begin]} it can come back there, and no bounded counter has grown"
         )
@@ -47,14 +47,14 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
                 row=rows[-1],
                 path=path,
                 circle=rows,
-                trail=_trail(judge, graph, begin, extra=back),
+                trail=_trail(judge, graph, (begin,), extra=back),
             )
         )
     return tuple(faults)
 
 
 def _fault(judge: Judge, graph: Graph, breach: Breach) -> Fault:
-    way = way_to(graph, breach.source, judge.bounds.limits.max_steps)
+    way = way_to(graph, breach.sources, judge.bounds.limits.max_steps)
     row = None if breach.row is None else graph.rows[breach.row]
     last = () if breach.row is None else (Arc(breach.row, -1),)
     return Fault(
@@ -62,15 +62,15 @@ def _fault(judge: Judge, graph: Graph, breach: Breach) -> Fault:
         sentence=breach.sentence,
         row=row,
         path=tuple(graph.rows[arc.row] for arc in (*way, *last)),
-        trail=_trail(judge, graph, breach.source, extra=last),
+        trail=_trail(judge, graph, breach.sources, extra=last),
     )
 
 
-def _trail(judge: Judge, graph: Graph, target: int, extra: Sequence[Arc]) -> tuple[Transitioned, ...]:
+def _trail(judge: Judge, graph: Graph, targets: Collection[int], extra: Sequence[Arc]) -> tuple[Transitioned, ...]:
     """The way as records that a diagram takes."""
     records = []
     step = 0
-    for number, arc in enumerate((*way_to(graph, target, judge.bounds.limits.max_steps), *extra), 1):
+    for number, arc in enumerate((*way_to(graph, targets, judge.bounds.limits.max_steps), *extra), 1):
         row = graph.rows[arc.row]
         step += arc.counts == "step"
         asked = tuple(Evaluated(guard.name, True, {}) for guard in row.guards)

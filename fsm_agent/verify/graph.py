@@ -7,13 +7,14 @@ with all steps spent; how many steps there may be is counted when paths are meas
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, StopReason
 from fsm_agent.effects import CallTools
 from fsm_agent.errors import DefinitionError, IllegalTransition
+from fsm_agent.limits import Limits
 from fsm_agent.machine import Fired
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Config, cause_class, settled
@@ -37,13 +38,13 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that must not happen: in configuration `source`, `event` by `row` (None: no row let it through)."""
+    """Something that must not happen, in each of the configurations `sources`: `event` by `row` (None: no row let it through)."""
 
     kind: str
     sentence: str
-    source: int
     event: Event
     row: int | None
+    sources: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class _Explorer:
         self.graph = Graph(judge.machine.rows)
         self.places = {id(row): place for place, row in enumerate(judge.machine.rows)}
         self.numbers: dict[Config, int] = {}
-        self.known: set[tuple[str, str | None]] = set()
+        self.known: dict[tuple[str, State, Event, int | None], Breach] = {}
         # A first row without a guard always fires, whatever the context: then one question is enough.
         self.sure = {
             key
@@ -153,11 +154,13 @@ class _Explorer:
         return known
 
     def breach(self, kind: str, sentence: str, source: int, event: Event, row: int | None) -> None:
-        """Keep the first breach of a kind for each row."""
-        key = (kind, f"{self.graph.configs[source].state} {event}" if row is None else str(self.graph.rows[row]))
-        if key not in self.known:
-            self.known.add(key)
-            self.graph.breaches.append(Breach(kind, sentence, source, event, row))
+        """Keep one breach of a kind for each row, with all the configurations in which it happens."""
+        key = (kind, self.graph.configs[source].state, event, row)
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = Breach(kind, sentence, event, row)
+            self.graph.breaches.append(known)
+        known.sources.add(source)
 
     def check(self, source: int, config: Config, happened: Happened, fired: Fired, place: int) -> None:
         """What must hold of one transition, whatever came before."""
@@ -175,6 +178,7 @@ class _Explorer:
             found = "unchecked", f"EXECUTE is entered from {row.source} by {event}, which lets no call run"
         elif row.target in (State.EXECUTE, State.REVIEW) and event is Event.ACCEPTED:
             found = self.let_through(row, after, choice)
+        found = found or _past_a_limit(row, after, choice, self.judge.bounds.limits)
         if found is not None:
             self.breach(*found, source, event, place)
 
@@ -205,26 +209,44 @@ def _was_let(source: State, event: Event, after: Config) -> bool:
     return retried or (source, event) in ((State.VALIDATE, Event.ACCEPTED), (State.REVIEW, Event.APPROVED))
 
 
+def _past_a_limit(row: Row, after: Config, choice: Choice, limits: Limits) -> tuple[str, str] | None:
+    """What begins though a limit was reached. The forced answer is what a limit leads to, and has its own rules."""
+    begins = row.target is State.PLAN and row.source is not State.PLAN and not after.forced
+    decided = row.source is State.DECIDE and row.target in (State.PLAN, State.RETRY)
+    if begins and after.failures >= limits.abort_after:
+        return "failures", "the model is asked again though abort_after failures followed each other"
+    if begins and after.nudges > limits.max_nudges:
+        return "nudges", "the model is asked again though more than max_nudges replies were empty"
+    if begins and decided and after.idle >= limits.no_progress_steps:
+        return "progress", "a step begins though no_progress_steps in a row brought nothing new"
+    if after.late and (decided or (row.source is State.VALIDATE and row.target in (State.EXECUTE, State.REVIEW))):
+        return "deadline", "something begins though the deadline has passed"
+    if decided and choice.tokens != "fit":
+        return "tokens", "the model is asked again though the token budget is spent"
+    return None
+
+
 def explore(judge: Judge, most: int) -> Graph:
     """All that can be reached. Raises `DefinitionError` when that is more than `most` configurations."""
     return _Explorer(judge, most).run()
 
 
-def way_to(graph: Graph, target: int, max_steps: int) -> tuple[Arc, ...]:
-    """The fewest transitions from the beginning to a configuration, with the steps that it takes.
+def way_to(graph: Graph, targets: Collection[int], max_steps: int) -> tuple[Arc, ...]:
+    """The fewest transitions from the beginning to one of these configurations, with the steps that it takes.
 
     Where that would be too far to search, those in which the last step may come early.
     """
-    return _way(graph, target, max_steps) or _way(graph, target, 1_000_000, early=True) or ()
+    found = _way(graph, targets, max_steps)
+    return found if found is not None else _way(graph, targets, max_steps, early=True) or ()
 
 
-def _way(graph: Graph, target: int, max_steps: int, *, early: bool = False) -> tuple[Arc, ...] | None:
+def _way(graph: Graph, targets: Collection[int], max_steps: int, *, early: bool = False) -> tuple[Arc, ...] | None:
     begin = (0, 0)
     came: dict[tuple[int, int], tuple[tuple[int, int], Arc] | None] = {begin: None}
     open_ = deque([begin])
     while open_ and len(came) < _MOST_VISITED:
         at = open_.popleft()
-        if at[0] == target:
+        if at[0] in targets:
             return _back(came, at)
         for arc in graph.arcs[at[0]]:
             for place in _places(at[1], arc, max_steps, early=early):

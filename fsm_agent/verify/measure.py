@@ -17,7 +17,7 @@ from fsm_agent.verify.graph import Arc, Graph
 __all__ = ["Cost", "Worst", "circle", "measure"]
 
 _MOST_PERIODS: Final = 4
-_MOST_SEARCHED: Final = 200
+_MOST_SEARCHED: Final = 50
 _ZERO: Final = (0, 0, 0, 0)
 Value = tuple[int, int, int, int]
 """Transitions, model calls, retries, milliseconds of backoff: of each the most, whichever way gives it."""
@@ -45,15 +45,32 @@ class Worst:
 
 
 def circle(graph: Graph) -> tuple[int, tuple[Arc, ...]] | None:
-    """A configuration and a way back to it on which no bounded counter grows; the shortest that there is. None when there is none."""
+    """A configuration and a way back to it on which no bounded counter grows, near the beginning. None when there is none."""
     inner = [[arc for arc in arcs if not arc.counts] for arcs in graph.arcs]
     left = set(range(len(inner))) - set(_sorted_backwards(inner))
+    if not left:
+        return None
     found: tuple[int, tuple[Arc, ...]] | None = None
-    for begin in sorted(left)[:_MOST_SEARCHED]:
-        way = _way_back(inner, begin, left)
-        if way is not None and (found is None or len(way) < len(found[1])):
-            found = begin, way
+    tried = 0
+    for begin in _by_distance(graph):
+        if begin in left and tried < _MOST_SEARCHED:
+            way = _way_back(inner, begin, left)
+            tried += way is not None
+            if way is not None and (found is None or len(way) < len(found[1])):
+                found = begin, way
     return found
+
+
+def _by_distance(graph: Graph) -> list[int]:
+    """The configurations, those first that few transitions lead to."""
+    met, order = {0}, [0]
+    for at in order:
+        for arc in graph.arcs[at]:
+            for target in (arc.target, arc.spent):
+                if target >= 0 and target not in met:
+                    met.add(target)
+                    order.append(target)
+    return order
 
 
 def _way_back(inner: list[list[Arc]], begin: int, within: set[int]) -> tuple[Arc, ...] | None:
@@ -178,8 +195,10 @@ class _Measuring:
 
 
 def measure(graph: Graph, max_steps: int) -> Worst:
-    """The longest way, in each of the counts. The graph must have no `circle`."""
+    """The longest way, in each of the counts. Raises `ValueError` for a graph that has a `circle`."""
     one = _Measuring(graph)
+    if len(one.order) < len(graph.configs):
+        raise ValueError("a graph with a cycle has no longest way")
     last = one.layer(None, None)
     layers = [one.layer(None, last)]
     going = one.going_on()

@@ -170,8 +170,14 @@ def _observed_calls(config: Config, now: Config, idle: int, bounds: Bounds) -> I
 
 
 def _decide(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
-    tokens = ("fit",) if bounds.limits.token_budget is None else ("fit", "answer", "over")
-    for one in tokens[1:] if config.holds == "withheld" else tokens:
+    tokens = ["over"]
+    if bounds.limits.answer_reserve and not config.forced:
+        tokens.append("answer")
+    if bounds.limits.token_budget is None:
+        tokens = ["fit"]
+    elif config.holds != "withheld":
+        tokens.append("fit")
+    for one in tokens:
         yield Happened(Event.DECIDED, config, Choice(tokens=one))
 
 

@@ -1,0 +1,29 @@
+"""`Verifiable`: what an agent gets its `verify` from."""
+
+from __future__ import annotations
+
+from fsm_agent.context import Setup
+from fsm_agent.verify import MOST, Certificate, verify
+
+__all__ = ["Verifiable"]
+
+
+class Verifiable:
+    """Something that runs the table with a setup."""
+
+    _setup: Setup
+
+    def verify(self, *, most: int = MOST) -> Certificate:
+        """Explore every behaviour of model, tools, people and clock under these limits: does every run end, and what can it come to?
+
+        The certificate prints what was proved and the worst case, and is true when nothing is wrong. Seconds, not minutes, for ordinary
+        limits; raises `fsm_agent.errors.DefinitionError` for those that allow more than `most` configurations.
+        """
+        setup = self._setup
+        return verify(
+            setup.limits,
+            ladder=setup.ladder,
+            tool_retries=max((tool.retry or 0 for tool in setup.tools), default=0),
+            summaries=hasattr(setup.memory, "leaving"),
+            most=most,
+        )
