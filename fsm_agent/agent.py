@@ -46,6 +46,7 @@ from fsm_agent.trail import Chain, TrailStore, chain_from_env
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.cipher import Cipher, cipher_from_env
 from fsm_agent.trail.journal import Journal
+from fsm_agent.verify.verifiable import Verifiable
 
 if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain tools never pays
     from langchain_core.tools import BaseTool
@@ -53,7 +54,7 @@ if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain
 __all__ = ["Agent", "StreamItem"]
 
 
-class Agent(Drawable, Runnable[AgentInput, RunResult]):
+class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     """An agent whose loop is the table. Safe to share: runs of one agent never share state.
 
     `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b". `tools` are typed functions, `Tool`s and
