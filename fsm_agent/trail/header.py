@@ -14,7 +14,7 @@ from langchain_core.messages import message_to_dict, messages_from_dict
 
 from fsm_agent import dialects, memory
 from fsm_agent.context import Context, Setup
-from fsm_agent.errors import DefinitionError, TrailError, TrailVersion
+from fsm_agent.errors import DefinitionError, ToolDefinitionError, TrailError, TrailVersion
 from fsm_agent.history import block, call_ids
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
@@ -118,7 +118,7 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
     kept = header.body["setup"]
     return Setup(
         limits=Limits(**kept["limits"]),
-        tools=_registry(kept["tools"]) if agent is None else agent.tools,
+        tools=_registry(kept["tools"]) if agent is None else _of_then(kept["tools"], agent.tools),
         dialect=rebuilt(kept["dialect"], dialects) if agent is None else agent.dialect,
         memory=agent.memory
         if agent is not None and describe(agent.memory) == kept["memory"]
@@ -251,6 +251,18 @@ def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
         ignore_extra=True if kept["ignore_extra"] is True else frozenset(kept["ignore_extra"]),
         exclusive=kept["exclusive"],
     )
+
+
+def _of_then(kept: list[dict[str, Any]], tools: Registry) -> Registry:
+    """The tools that the run began with, in their order then: a run goes on without those that were registered since."""
+    names = tuple(one["name"] for one in kept if not one["hidden"])
+    if tools.names() == names:
+        return tools
+    there = [one for name in names if (one := tools.get(name)) is not None]
+    try:
+        return Registry(there) if len(there) == len(names) else tools
+    except ToolDefinitionError:  # a fallback was taken away: the tools are others
+        return tools
 
 
 def _not_here(**_: Any) -> Any:

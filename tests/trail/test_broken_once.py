@@ -276,3 +276,18 @@ def test_a_memory_that_the_trail_cannot_give_back_is_refused() -> None:
         agent.resume("r", change=Change(memory=Own(rounds=2)))
     assert store.info("r").owner == ""
     assert agent.resume("r", change=Change(memory=Window(rounds=2))).status is Status.COMPLETED
+
+
+def test_a_run_goes_on_beside_tools_that_were_registered_since() -> None:
+    """New tools, and another order of the old ones, keep no stored run from going on: it knows those that it began with."""
+
+    @tool
+    def newer(text: str) -> str:
+        """Do something new."""
+        return text
+
+    store = MemoryTrail()
+    agent_on(store, [call("pay", to="bob"), "done"], pay, add).invoke("pay", RUN)
+    agent = agent_on(store, ["done"], newer, add, pay)
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+    assert findings(agent) == ()
