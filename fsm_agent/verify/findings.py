@@ -23,10 +23,10 @@ __all__ = ["faults_of", "unused_rows"]
 
 _MOST_FAULTS: Final = 8
 _MOST_NAMED: Final = 2
-_WIDE: Final = (
-    Limits(max_steps=3, deadline=60.0, no_progress_steps=2, max_nudges=1, max_degradations=1),
-    Limits(max_steps=3, on_limit="stop", in_doubt="tell", no_progress_steps=2, max_nudges=1, max_degradations=1),
+_LEAST: Final = Limits(
+    max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2, deadline=60.0
 )
+_WIDE: Final = (_LEAST, _LEAST.replace(on_limit="stop", in_doubt="tell", deadline=None))
 """Limits under which, between them, every row of a right table fires."""
 
 
