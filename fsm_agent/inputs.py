@@ -78,13 +78,12 @@ def _converted(given: Sequence[Any]) -> list[BaseMessage]:
 def _of_text(text: str) -> Task:
     if not text.strip():
         raise RunError("the task is empty; say what the agent should do")
-    # Halves of a character would be joined, or lost, by the first server or file that they meet.
     text = well_formed(text)
     return Task(text, HumanMessage(text))
 
 
 def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
-    *before, last = messages
+    *before, last = [_whole(one) for one in messages]
     if not isinstance(last, HumanMessage):
         raise RunError(f"the last message is a {type(last).__name__}; it must be the user's (HumanMessage)")
     text = text_of(last.content)
@@ -92,6 +91,21 @@ def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
         raise RunError("the task is empty; say what the agent should do")
     system = "\n\n".join(text_of(one.content) for one in before if isinstance(one, SystemMessage))
     return Task(text, last, tuple(one for one in before if not isinstance(one, SystemMessage)), system or None)
+
+
+def _whole(message: BaseMessage) -> BaseMessage:
+    """Halves of a character would be joined, or lost, by the first server or file that they meet: they are joined here."""
+    content: Any = message.content
+    if isinstance(content, str):
+        whole: Any = well_formed(content)
+    else:
+        whole = [
+            well_formed(part)
+            if isinstance(part, str)
+            else {name: well_formed(item) if isinstance(item, str) else item for name, item in part.items()}
+            for part in content
+        ]
+    return message if whole == content else message.model_copy(update={"content": whole})
 
 
 def earlier_blocks(task: Task, dialect: Dialect, texts: Texts) -> tuple[Block, ...]:

@@ -163,7 +163,9 @@ class Runner:
         except BaseException:
             self._put_back(run)
             raise
-        if outcome is None and run.asking is not None:
+        # Somebody to ask at once is asked again, unless people elsewhere have begun to decide.
+        asked_here = self._performer.asks_here and not run.decided
+        if outcome is None and run.asking is not None and not asked_here:
             return self._left(run)
         return run, outcome
 

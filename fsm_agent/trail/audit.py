@@ -22,6 +22,7 @@ from fsm_agent.trail.fold import fold
 from fsm_agent.trail.header import fingerprint, recorded_setup, schema_version
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.reader import checked, opened
+from fsm_agent.trail.store import RunInfo
 
 __all__ = ["Audit", "Finding", "audit", "wrong_rows"]
 
@@ -73,6 +74,7 @@ def audit(
         if not findings:
             findings += _fingerprint(entries[0], setup, machine)
             _refold(entries, setup, machine, findings, notes)
+            findings += _noted(journal.store.info(run_id), stored, entries)
     except TrailDamaged as damage:
         findings.append(Finding(damage.seq, str(damage)))
     except TrailLocked as locked:
@@ -158,6 +160,21 @@ def _wrong_row(body: Mapping[str, Any], machine: Machine) -> str:
                 return f"with these guards the table gives {row}, the trail says {body['target']}"
             return "" if asked == list(recorded) else "guards are recorded that the table does not ask here"
     return f"the table has no row for {body['event']} in {body['source']} with these guards"
+
+
+def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry]) -> list[Finding]:
+    """What the store notes beside the trail, and no seal covers: whether the run has ended, and its conversation."""
+    if (info.entries, info.head) != (len(stored), stored[-1].seal):  # it has gone on since it was read
+        return []
+    ended = entries[-1].body.get("target") in TERMINAL
+    thread = entries[0].body.get("thread_id")
+    found = []
+    if info.ended != ended:
+        said = "has ended" if ended else "has not ended"
+        found.append(Finding(-1, f"the store notes the run as {info.status}, and by its trail it {said}"))
+    if info.thread_id != thread:
+        found.append(Finding(-1, f"the store notes the conversation {info.thread_id!r}, and the trail says {thread!r}"))
+    return found
 
 
 def _fingerprint(header: Entry, setup: Setup | None, machine: Machine) -> list[Finding]:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage, SystemMessage
 
 from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, tool
 from fsm_agent.errors import TrailError
@@ -291,3 +292,41 @@ def test_a_run_goes_on_beside_tools_that_were_registered_since() -> None:
     agent = agent_on(store, ["done"], newer, add, pay)
     assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
     assert findings(agent) == ()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [HumanMessage(f"go {HALVES}")],
+        [SystemMessage(f"be {HALVES}"), HumanMessage([{"type": "text", "text": f"go {HALVES}"}])],
+    ],
+    ids=["text", "parts"],
+)
+def test_messages_with_halves_of_a_character_are_read_back(given: Any) -> None:
+    """Messages given as input may hold a character in two halves, whatever their form."""
+    agent = agent_on(MemoryTrail(), ["done"])
+    assert agent.invoke(given, RUN).status is Status.COMPLETED
+    assert findings(agent) == ()
+
+
+@pytest.mark.parametrize("mode", ["resume", "aresume"])
+def test_somebody_who_decides_in_place_is_asked_again_after_a_crash(mode: str) -> None:
+    """An agent with `approve=` goes on with a run that was killed while its approver was asked, and need not be given the decision."""
+    store = Remembered()
+    agent_on(store, [call("pay", to="bob"), "done"], pay, approve=lambda _: True).invoke("pay", RUN)
+    asked = next(one for one in store.moments if '"effect":"ask_human"' in one.read("r")[-1].text)
+    agent = agent_on(asked, ["done"], pay, approve=lambda _: True)
+    result = agent.resume("r") if mode == "resume" else asyncio.run(agent.aresume("r"))
+    assert result.status is Status.COMPLETED
+    assert findings(agent) == ()
+
+
+@pytest.mark.parametrize("field", [{"status": "completed"}, {"thread_id": "another"}], ids=["status", "thread"])
+def test_an_audit_compares_what_the_store_notes_beside_the_trail(field: dict[str, Any]) -> None:
+    """A run that is noted as ended, or under another conversation, is found, although no seal covers the note."""
+    store = MemoryTrail()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+    assert findings(agent) == ()
+    store._infos["r"] = dataclasses.replace(store._infos["r"], **field)
+    assert ["the store notes" in one.what for one in findings(agent)] == [True]
