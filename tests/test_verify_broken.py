@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from fsm_agent import guards as g
-from fsm_agent.alphabet import Event as E
-from fsm_agent.alphabet import State as S
-from fsm_agent.alphabet import StopReason as R
+from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.context import Context
 from fsm_agent.diagrams import diagram
 from fsm_agent.errors import TableError
@@ -19,6 +17,7 @@ from fsm_agent.machine import Machine
 from fsm_agent.table import TABLE, Row
 from fsm_agent.verify import Certificate, Fault, verify
 
+S, E, R = State, Event, StopReason
 SMALL = Limits(max_steps=3, no_progress_steps=2, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
 
 

@@ -27,7 +27,7 @@ from fsm_agent.verify.configuration import Bounds
 from fsm_agent.verify.findings import faults_of, unused_rows
 from fsm_agent.verify.graph import Graph, explore
 from fsm_agent.verify.judge import Judge
-from fsm_agent.verify.measure import circle, measure
+from fsm_agent.verify.longest import circle, measure
 from fsm_agent.verify.wording import ASSUMED, PROVED, ranking
 
 __all__ = ["MOST", "Certificate", "Fault", "Unused", "WorstCase", "verify"]

@@ -22,7 +22,6 @@ from fsm_agent.verify.outcomes import OUTCOMES, Happened
 __all__ = ["faults_of", "unused_rows"]
 
 _MOST_FAULTS: Final = 8
-_MOST_NAMED: Final = 2
 _LEAST: Final = Limits(
     max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2, deadline=60.0
 )
@@ -174,10 +173,10 @@ def _why(judge: Judge, row: Row, seen: _Held) -> str:
     if not seen.met:
         return f"{row.event} never happens in {row.source}"
     if seen.taken_by:
-        most = [str(row) for row, _ in seen.taken_by.most_common(_MOST_NAMED)]
-        others = len(seen.taken_by) - len(most)
-        more = f", and {others} others" if others else ""
-        return f"shadowed wherever its guards hold, by {' and '.join(most)}{more}"
+        # First the one that asks the same and more, which is what takes its place.
+        near = sorted(seen.taken_by, key=lambda one: (-len({*one.guards} & {*row.guards}), -seen.taken_by[one]))
+        more = f", and {len(near) - 1} others" if len(near) > 1 else ""
+        return f"shadowed wherever its guards hold, by {near[0]}{more}"
     never = [guard for guard in row.guards if guard.name not in seen.ever]
     if never:
         told = [f"{guard.name} never holds there: {guard.describe(judge.bounds.limits)}" for guard in never]

@@ -1,7 +1,7 @@
 """The explored graph: every configuration that a run can come to, and every transition between them, judged by the real machine.
 
 Steps are not part of a configuration. What begins a step is marked, and leads to the same configuration with steps left and to the one
-with all steps spent; how many steps there may be is counted when paths are measured (`fsm_agent.verify.measure`) or shown.
+with all steps spent; how many steps there may be is counted when paths are measured (`fsm_agent.verify.longest`) or shown.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +15,32 @@ from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Memory
 from fsm_agent.records import Transitioned
+from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Bounds, Config, abstracted
 from fsm_agent.verify.graph import Arc, Graph, explore
 from fsm_agent.verify.judge import Judge
-from fsm_agent.verify.measure import Worst, measure
+from fsm_agent.verify.longest import Worst, measure
 from tests.core.adversary import ALL_TOOLS, drive_with, memories, new_play, setup_of
+from tests.core.builders import (
+    ANSWERS,
+    APPROVES,
+    DENIES,
+    STOPS,
+    Line,
+    asks,
+    crashes,
+    down,
+    edits,
+    fails,
+    gives,
+    make_setup,
+    mixed,
+    play,
+    says,
+    start,
+    waits,
+)
+from tests.core.builders import raw as call
 
 RUNGS = ("fallback", "strategy", "answer")
 RETRIES = max(one.retry or 0 for one in ALL_TOOLS)
@@ -48,7 +71,7 @@ def explored(limits: Limits, ladder: frozenset[str]) -> tuple[Judge, Graph, dict
     )
 
 
-def goes(graph: Graph, source: int, record: Transitioned, target: int) -> Arc | None:
+def goes(graph: Graph, source: int, record: Transitioned | Row, target: int) -> Arc | None:
     """The explored transition that this record is, None when there is none."""
     for arc in graph.arcs[source]:
         row = graph.rows[arc.row]
@@ -58,7 +81,7 @@ def goes(graph: Graph, source: int, record: Transitioned, target: int) -> Arc | 
     return None
 
 
-def assert_covered(setup: Setup, records: list[Transitioned], contexts: list[Context]) -> None:
+def assert_covered(setup: Setup, records: Sequence[Transitioned | Row], contexts: Sequence[Context]) -> None:
     """Every configuration and every transition of a real run was explored, and the run is no longer than the longest path."""
     judge, graph, numbers, worst = explored(setup.limits, setup.ladder)
     at = numbers[Config(INITIAL)]
@@ -90,3 +113,47 @@ def test_every_transition_of_a_real_run_is_explored(
     play = drive_with(data.draw, new_play(setup_of(limits, dialect, memory, ladder)))
     assert play.run.state in TERMINAL
     assert_covered(play.run.ctx.setup, play.run.transitions, play.contexts)
+
+
+LOOK, POLL, PAY = asks(call("look", q="x")), asks(call("poll", job=1)), asks(call("pay", to="Ada", amount=5))
+SHAKY = asks(call("shaky", q="x"))
+ROOMY = Limits(max_retries=2, max_steps=5)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param((POLL, gives("1"), POLL, gives("1"), POLL, gives("1"), says("3")), id="polling is not idle"),
+        pytest.param((LOOK, gives("1"), LOOK, gives("1"), LOOK), id="repeated"),
+        pytest.param((says(""), says(""), says("")), id="empty replies"),
+        pytest.param((down(), waits, down(), waits, LOOK, fails(), LOOK, fails()), id="failures that are taken back"),
+        pytest.param(
+            (LOOK, fails("1"), LOOK, fails("2", retryable=True), waits, fails("3", retryable=True), waits, fails("4")),
+            id="retries that never open the circuit",
+        ),
+        pytest.param((SHAKY, fails("1"), SHAKY, fails("2"), gives("3"), says("3")), id="a fallback"),
+        pytest.param(
+            (SHAKY, fails("1"), SHAKY, fails("2"), crashes("?"), APPROVES, fails("3")), id="a fallback in doubt"
+        ),
+        pytest.param(
+            (asks(call("look", q="x"), call("add", a=1, b=2)), mixed(True, False, retryable=True), waits, gives("3")),
+            id="a retry beside a success",
+        ),
+        pytest.param(
+            (PAY, edits(to="Bob", amount=1), gives("1"), PAY, DENIES, PAY, says("3")), id="people edit and deny"
+        ),
+        pytest.param((PAY, edits(to=3), PAY, ANSWERS, PAY, STOPS), id="people edit badly, answer and stop"),
+        pytest.param((LOOK, crashes("?"), DENIES, SHAKY, crashes("?"), ANSWERS, says("3")), id="crashes"),
+        pytest.param(
+            (LOOK, fails("1", retryable=True), waits, crashes("?"), edits(q="z"), fails("2", retryable=True)),
+            id="a retry in doubt, edited",
+        ),
+        pytest.param((asks(call("nothing")), asks(call("look", x=1)), LOOK, gives("1")), id="calls that are refused"),
+    ],
+)
+def test_rare_ways_are_explored_too(script: tuple[Line, ...]) -> None:
+    """What hypothesis seldom comes to by chance is in the explored graph as well."""
+    setup = make_setup(limits=ROOMY, tools=ALL_TOOLS)
+    moments = play(*script, ctx=start(setup))
+    assert len(moments) > len(script)
+    assert_covered(setup, [one.fired.row for one in moments], [one.fired.ctx for one in moments])
