@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from fsm_agent.alphabet import State
 from fsm_agent.context import Setup
 from fsm_agent.effects import Answered, AskHuman, Decision, Expired, Outcome, to_data
 from fsm_agent.errors import RunError, TrailError, UnknownRun
@@ -113,7 +114,8 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
     asking, change = run.asking, resumption.change
     if resumption.decision is not None and asking is None:
         raise RunError(f"run {run.ctx.run_id!r} waits for nobody's decision; resume it without one")
-    if change is not None and change.arguments and not run.paused:
+    # Before REVIEW a change would stand in for the decision that a person is about to be asked for.
+    if change is not None and change.arguments and not (run.paused and run.state is State.EXECUTE):
         raise RunError(
             "arguments can be changed while the run is paused before EXECUTE; a call in review is changed by Edit(args)"
         )

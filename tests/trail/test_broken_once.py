@@ -330,3 +330,13 @@ def test_an_audit_compares_what_the_store_notes_beside_the_trail(field: dict[str
     assert findings(agent) == ()
     store._infos["r"] = dataclasses.replace(store._infos["r"], **field)
     assert ["the store notes" in one.what for one in findings(agent)] == [True]
+
+
+def test_a_change_does_not_stand_in_for_a_decision() -> None:
+    """Arguments of a call that waits before REVIEW are not changed: the person who is asked there decides about what was asked for."""
+    store = MemoryTrail()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay).pause_at("REVIEW")
+    waiting = agent.invoke("pay", RUN).upcoming[0].id
+    with pytest.raises(RunError, match="paused before EXECUTE"):
+        agent.resume("r", change=Change(arguments={waiting: {"to": "eve"}}))
+    assert [one.arguments for one in agent.resume("r").requests] == [{"to": "bob"}]
