@@ -242,12 +242,8 @@ class Runner:
 
     def _let_go(self, run: Run) -> None:
         """Hold a run no longer whose newest entries could not be written: it can be resumed from those that are there."""
-        if run.trail is None or self._journal is None:
-            return
-        with suppress(Exception):
-            info = self._journal.store.info(run.job.run_id)
-            if info.owner == run.trail.owner:
-                self._journal.give_back(info, info.owner)
+        if run.trail is not None and self._journal is not None:
+            self._journal.let_go(run.job.run_id, run.trail.owner)
 
     def _put_back(self, run: Run) -> None:
         """Leave a run that was taken as it was."""
@@ -256,7 +252,8 @@ class Runner:
             if run.trail is None:
                 self._suspended[run.job.run_id] = run
         if run.trail is not None:
-            if run.ctx.thread_id is not None:
+            # A run that waits for somebody keeps its thread meanwhile.
+            if run.ctx.thread_id is not None and run.asking is None and not run.paused:
                 self._store.close(run.ctx.thread_id, run.job.run_id, None)
             self._give_back(run)
 

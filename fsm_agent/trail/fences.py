@@ -45,7 +45,7 @@ def advanced(info: RunInfo | None, batch: Batch) -> RunInfo:
             entries=0, head="", owner=batch.owner, lease=batch.lease,
         )  # fmt: skip
     elif info.owner != batch.owner:
-        raise _held(info, batch.owner)
+        raise _begun(info) if first == 0 else _held(info, batch.owner)
     elif first is not None and first < info.entries:
         raise RunHeld(
             info.run_id,
@@ -90,6 +90,12 @@ def check_whole(info: RunInfo, entries: Sequence[Stored]) -> None:
         raise TrailDamaged(
             "its seal is not the one noted for the newest entry", run_id=info.run_id, seq=len(entries) - 1
         )
+
+
+def _begun(info: RunInfo) -> RunHeld:
+    said = f"a run {info.run_id!r} is stored here already ({info.status}): give each run an id of its own"
+    ways = "" if info.ended else f", or go on with this one: agent.resume({info.run_id!r})"
+    return RunHeld(info.run_id, owner=info.owner, until=info.lease, message=said + ways)
 
 
 def _held(info: RunInfo, asked: str) -> RunHeld:

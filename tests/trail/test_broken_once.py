@@ -12,7 +12,7 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, tool
-from fsm_agent.errors import TrailError
+from fsm_agent.errors import RunBusy, RunHeld, TrailError
 from fsm_agent.observe import silent_logger
 from fsm_agent.records import Transitioned
 from fsm_agent.testing import FakeClock, ScriptedModel, call
@@ -340,3 +340,26 @@ def test_a_change_does_not_stand_in_for_a_decision() -> None:
     with pytest.raises(RunError, match="paused before EXECUTE"):
         agent.resume("r", change=Change(arguments={waiting: {"to": "eve"}}))
     assert [one.arguments for one in agent.resume("r").requests] == [{"to": "bob"}]
+
+
+def test_an_id_that_is_stored_already_is_told_as_what_it_is() -> None:
+    """Beginning a run under the id of a stored one says so and what to do, and leaves the stored one as it was."""
+    store = MemoryTrail()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+    with pytest.raises(
+        RunHeld, match=r"stored here already \(suspended\): give each run an id of its own, or .*resume\('r'\)"
+    ):
+        agent.invoke("something else", RUN)
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+
+
+def test_a_wrong_decision_does_not_free_the_thread() -> None:
+    """A run that goes on waiting after a decision that does not fit keeps its conversation, so that nobody answers in between."""
+    agent = agent_on(MemoryTrail(), [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", {"configurable": {"run_id": "r", "thread_id": "t"}})
+    with pytest.raises(RunError, match="nobody asked about other"):
+        agent.resume("r", decision={"other": Approve()})
+    with pytest.raises(RunBusy, match="in use by run r"):
+        agent.invoke("something else", {"configurable": {"thread_id": "t"}})
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
