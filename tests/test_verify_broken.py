@@ -115,6 +115,27 @@ NO_CIRCUIT = without(
             id="EXECUTE entered from PLAN",
         ),
         pytest.param(
+            without("VALIDATE --accepted [repeated_action, can_answer_now]--> DEGRADE"),
+            "unasked",
+            "VALIDATE --accepted [repeated_action]--> ABORT",
+            id="the way to a forced answer removed",
+        ),
+        pytest.param(
+            put(
+                "VALIDATE --accepted [tool_calls_spent, can_answer_now]--> DEGRADE",
+                Row(S.VALIDATE, E.ACCEPTED, S.DEGRADE, (g.approval_required, g.can_answer_now), R.MAX_TOOL_CALLS),
+            ),
+            "untrue",
+            "VALIDATE --accepted [approval_required, can_answer_now]--> DEGRADE",
+            id="a reason that does not hold",
+        ),
+        pytest.param(
+            put("EXECUTE --executed--> OBSERVE", Row(S.EXECUTE, E.EXECUTED, S.DECIDE)),
+            "lost",
+            "EXECUTE --executed--> DECIDE",
+            id="results that nobody observes",
+        ),
+        pytest.param(
             put("PLAN --overflowed--> PLAN", Row(S.PLAN, E.OVERFLOWED, S.FINISH)),
             "answer",
             "PLAN --overflowed--> FINISH",

@@ -34,6 +34,8 @@ __all__ = ["MOST", "Certificate", "Fault", "Unused", "WorstCase", "verify"]
 
 MOST: Final = 200_000
 """Configurations that are explored at most, unless another number is given; half a minute to a minute."""
+_UNBOUNDED: Final = frozenset({"steps", "tool_calls", "unchecked"})
+"""Faults that leave something without a bound."""
 
 
 def verify(
@@ -71,7 +73,8 @@ def verify(
     found = circle(graph)
     unused, dead = unused_rows(judge, graph)
     faults = (*faults_of(judge, graph, found), *dead)
-    worst = None if found is not None else _worst(judge, graph, summaries=summaries)
+    unbounded = found is not None or any(fault.kind in _UNBOUNDED for fault in faults)
+    worst = None if unbounded else _worst(judge, graph, summaries=summaries)
     return _certificate(bounds, rows, begun, graph=graph, worst=worst, faults=faults, unused=unused)
 
 

@@ -83,7 +83,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What exploring every behaviour showed. `ok` when nothing is wrong; `worst` is None when not every run ends.
+    """What exploring every behaviour showed. `ok` when nothing is wrong; `worst` is None when something has no bound.
 
     `proved` are sentences that hold, `assumed` what they rest on. `unused` are rows that these limits switch off. `configurations` and
     `transitions` are the size of what was explored, `seconds` of processor time.

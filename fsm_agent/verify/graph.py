@@ -11,15 +11,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, StopReason
-from fsm_agent.effects import CallTools
+from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
 from fsm_agent.errors import DefinitionError, IllegalTransition
-from fsm_agent.limits import Limits
 from fsm_agent.machine import Fired
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Config, cause_class, settled
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.outcomes import OUTCOMES, Choice, Happened
+from fsm_agent.verify.rules import broken_rule
 
 __all__ = ["Arc", "Breach", "Graph", "explore", "way_to"]
 
@@ -131,7 +130,9 @@ class _Explorer:
         place = self.places[id(fired.row)]
         self.graph.fired.add(place)
         row = fired.row
-        self.check(source, config, happened, fired, place)
+        broken = broken_rule(self.judge, config, happened, row)
+        if broken is not None:
+            self.breach(*broken, source, event, place)
         caused = cause_class(row.reason) or after.caused
         reached = after._replace(state=row.target, caused=caused)
         wait = self.judge.wait(config) if event is Event.WAITED else 0
@@ -161,69 +162,6 @@ class _Explorer:
             known = self.known[key] = Breach(kind, sentence, event, row)
             self.graph.breaches.append(known)
         known.sources.add(source)
-
-    def check(self, source: int, config: Config, happened: Happened, fired: Fired, place: int) -> None:
-        """What must hold of one transition, whatever came before."""
-        event, after, choice, _ = happened
-        row, found = fired.row, None
-        if row.target is State.ABORT and _stop_reason(row, after) is None:
-            found = "reason", "the run is aborted without a reason"
-        elif row.target is State.FINISH and (row.source, event) != (State.VALIDATE, Event.ANSWERED):
-            found = "answer", "the run finishes without an answer that VALIDATE read"
-        elif row.target is State.PLAN and after.forced and not _may_ask(row.source, event):
-            found = "forced", "the forced answer is asked for a second time"
-        elif event is Event.ANSWER_FORCED and config.forced:
-            found = "forced", "an answer is forced a second time"
-        elif row.target is State.EXECUTE and not _was_let(row.source, event, after):
-            found = "unchecked", f"EXECUTE is entered from {row.source} by {event}, which lets no call run"
-        elif row.target in (State.EXECUTE, State.REVIEW) and event is Event.ACCEPTED:
-            found = self.let_through(row, after, choice)
-        found = found or _past_a_limit(row, after, choice, self.judge.bounds.limits)
-        if found is not None:
-            self.breach(*found, source, event, place)
-
-    def let_through(self, row: Row, after: Config, choice: Choice) -> tuple[str, str] | None:
-        """What is wrong with the calls that VALIDATE lets through; the real EXECUTE says which those are."""
-        ctx = self.judge.context(after, choice)
-        effect = self.judge.machine.behaviours[State.EXECUTE].enter(ctx)
-        assert isinstance(effect, CallTools), "EXECUTE asks for calls"
-        if choice.calls == "repeated" or any(call.repeated for call in effect.calls):
-            return "repeat", f"{row.target} is entered with nothing but calls that were executed repeat_threshold times"
-        if ctx.tool_calls + len(effect.calls) > ctx.limits.max_tool_calls:
-            return "tool_calls", f"{row.target} is entered with calls that pass max_tool_calls"
-        if row.target is State.EXECUTE and any(call.needs_approval and not call.approved for call in effect.calls):
-            return "approval", "a call runs that a person has not approved"
-        return None
-
-
-def _stop_reason(row: Row, after: Config) -> StopReason | str | None:
-    return row.reason or after.caused or None
-
-
-def _may_ask(source: State, event: Event) -> bool:
-    return source in (State.PLAN, State.RETRY) or event is Event.ANSWER_FORCED
-
-
-def _was_let(source: State, event: Event, after: Config) -> bool:
-    retried = source is State.RETRY and after.failure == "tool"
-    return retried or (source, event) in ((State.VALIDATE, Event.ACCEPTED), (State.REVIEW, Event.APPROVED))
-
-
-def _past_a_limit(row: Row, after: Config, choice: Choice, limits: Limits) -> tuple[str, str] | None:
-    """What begins though a limit was reached. The forced answer is what a limit leads to, and has its own rules."""
-    begins = row.target is State.PLAN and row.source is not State.PLAN and not after.forced
-    decided = row.source is State.DECIDE and row.target in (State.PLAN, State.RETRY)
-    if begins and after.failures >= limits.abort_after:
-        return "failures", "the model is asked again though abort_after failures followed each other"
-    if begins and after.nudges > limits.max_nudges:
-        return "nudges", "the model is asked again though more than max_nudges replies were empty"
-    if begins and decided and after.idle >= limits.no_progress_steps:
-        return "progress", "a step begins though no_progress_steps in a row brought nothing new"
-    if after.late and (decided or (row.source is State.VALIDATE and row.target in (State.EXECUTE, State.REVIEW))):
-        return "deadline", "something begins though the deadline has passed"
-    if decided and choice.tokens != "fit":
-        return "tokens", "the model is asked again though the token budget is spent"
-    return None
 
 
 def explore(judge: Judge, most: int) -> Graph:

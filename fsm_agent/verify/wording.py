@@ -25,6 +25,9 @@ PROVED: Final[Mapping[str, str]] = {
     "deadline": "no step, retry or batch is decided on once the deadline has passed",
     "tokens": "no model call or retry is decided on that the token budget has no room for",
     "reason": "every ABORT has a reason",
+    "untrue": "no run is stopped or cut short for a limit that it has not reached",
+    "unasked": "no run is aborted at a limit where an answer could still be asked for",
+    "lost": "every reply that is not the answer is observed, with what became of its calls, unless the run is stopped or degrades",
     "answer": "every FINISH has an answer",
     "forced": "an answer is forced at most once",
 }
@@ -33,6 +36,8 @@ PROVED: Final[Mapping[str, str]] = {
 ASSUMED: Final = (
     "a program crashes finitely often, and a person who is asked decides, lets it expire or leaves the run suspended",
     "a memory asks for one summary of a round, not for the same one again",
+    "guards of your own read no more of a context than those of the table do: state, counters, newest failure, open calls, time",
+    "a call that a crash left in doubt counts once, whether or not it took effect before it runs again",
     "tools that are added to a running agent have no more retries than those it has now",
 )
 
