@@ -57,7 +57,7 @@ def taken_over(journal: Journal, run_id: str, setup: Setup, machine: Machine, ho
             raise UnknownRun(f"run {run_id!r} has ended in {folded.state}: nothing of it is left to go on with")
         return _run(journal, taken, folded, machine, host)
     except BaseException:
-        journal.give_back(taken.info, taken.writer.owner)
+        journal.let_go(run_id, taken.writer.owner)
         raise
 
 

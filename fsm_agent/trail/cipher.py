@@ -48,8 +48,8 @@ class FernetCipher:
             raise DefinitionError(
                 "encrypted trails need the package cryptography, which is missing: pip install 'fsm-agent[crypto]'"
             ) from error
-        if isinstance(keys, str) or not keys:
-            raise DefinitionError("give a list of at least one encryption key")
+        if isinstance(keys, str | bytes) or not keys or not all(isinstance(key, str) for key in keys):
+            raise DefinitionError("give a list of at least one encryption key, each as text")
         opened = []
         for number, key in enumerate(keys, start=1):
             try:

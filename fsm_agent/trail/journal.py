@@ -71,12 +71,13 @@ class Journal:
         Raises `UnknownRun`, `RunHeld` when another writer has it, `TrailDamaged`; nothing is held then.
         """
         owner, now = new_owner(), self.clock.time()
-        info = self.store.claim(run_id, owner, now + CLAIM_SECONDS, now)
         try:
+            info = self.store.claim(run_id, owner, now + CLAIM_SECONDS, now)
             stored = self.store.read(run_id)
             entries = self._opened(stored, run_id)
         except BaseException:
-            self.give_back(info, owner)
+            # Ctrl-C may come when the store has the claim already, and nobody here knows of it yet.
+            self.let_go(run_id, owner)
             raise
         writer = TrailWriter(
             self.store,

@@ -363,3 +363,19 @@ def test_a_wrong_decision_does_not_free_the_thread() -> None:
     with pytest.raises(RunBusy, match="in use by run r"):
         agent.invoke("something else", {"configurable": {"thread_id": "t"}})
     assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+
+
+def test_an_interrupt_while_a_run_is_claimed_leaves_it_free() -> None:
+    """Ctrl-C may come when the store has the claim and the caller does not know of it yet: nobody holds the run then."""
+
+    class Interrupted(MemoryTrail):
+        def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
+            super().claim(run_id, owner, lease, time)
+            raise KeyboardInterrupt
+
+    store = Interrupted()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+    with pytest.raises(KeyboardInterrupt):
+        agent.resume("r", decision=Approve())
+    assert (store.info("r").owner, store.info("r").status) == ("", Status.SUSPENDED)
