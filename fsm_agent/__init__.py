@@ -27,14 +27,16 @@ if TYPE_CHECKING:
         SummaryWindow,
         Window,
     )
-    from fsm_agent.records import RunResult, Token, Transitioned
+    from fsm_agent.records import Request, RunResult, Token, Transitioned
     from fsm_agent.tools.registry import Registry
     from fsm_agent.tools.spec import Tool, tool
+    from fsm_agent.trail.changes import Change
 
 __all__ = [
     "Agent",
     "Answer",
     "Approve",
+    "Change",
     "DefinitionError",
     "Deny",
     "DualBuffer",
@@ -50,6 +52,7 @@ __all__ = [
     "Recall",
     "RedisConversations",
     "Registry",
+    "Request",
     "RunError",
     "RunResult",
     "SQLiteConversations",
@@ -68,6 +71,7 @@ _HOMES: Final = {
     "Agent": "agent",
     "Answer": "effects",
     "Approve": "effects",
+    "Change": "trail.changes",
     "DefinitionError": "errors",
     "Deny": "effects",
     "DualBuffer": "memory",
@@ -83,6 +87,7 @@ _HOMES: Final = {
     "Recall": "memory",
     "RedisConversations": "memory",
     "Registry": "tools.registry",
+    "Request": "records",
     "RunError": "errors",
     "RunResult": "records",
     "SQLiteConversations": "memory",

@@ -16,7 +16,7 @@ from fsm_agent.context import Context, Setup
 from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
-from fsm_agent.errors import DefinitionError
+from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import block, call_ids
 from fsm_agent.inputs import AgentInput, earlier_blocks, read_input
 from fsm_agent.jobs import Job
@@ -210,6 +210,13 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         run, outcome = taken
         items = self._runner.arun(run, Trace(run.job.config, run.job.traced), outcome)
         return await _alast(aremembering(self._recall, run, items))
+
+    @property
+    def journal(self) -> Journal:
+        """The store of this agent with the keys to it, for `fsm_agent.trail.audit`, `replay` and `fork`. Raises `RunError` without one."""
+        if self._journal is None:
+            raise RunError('this agent keeps no trails; give it a store: Agent(..., store="runs.db")')
+        return self._journal
 
     def pause_at(self, *states: State | str, after_step: int | Sequence[int] = ()) -> Self:
         """Have the runs of this agent stop for a person before each of `states`, and after each step of `after_step` (counted from 1).

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from fsm_agent.alphabet import Status
@@ -99,7 +100,7 @@ class TrailStore(Protocol):
 def _here() -> str:
     """This machine, and where it has several, the space in which its process ids count (containers may share a hostname)."""
     try:
-        space = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        space = str(Path("/proc/self/ns/pid").readlink()).strip("pid:[]")
     except OSError:
         space = ""
     return "/".join(part.replace(":", "_") for part in (socket.gethostname(), space) if part)
