@@ -365,17 +365,19 @@ class Runner:
 
     def _broken_off(self, run: Run, error: BaseException) -> None:
         """Leave a terminal, consistent run behind, whatever broke it off."""
+        if run.trail is not None and (run.torn or run.trail.torn):
+            # Ctrl-C came in the middle of a move: what is known here is half of it. As after a crash, what is stored is whole.
+            self._let_go(run)
+            return
         if isinstance(error, Exception):
             run.stop(run.broke(error))
         else:
             why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
             run.stop(Cancelled(why, run.job.now()))
-        if run.trail is None:
-            return
-        # What broke it off may be the store itself.
-        with suppress(TimeoutError):
-            conclude(run).exception(_PATIENCE)
-            self._let_go(run)
+        if run.trail is not None:
+            with suppress(TimeoutError):  # what broke it off may be the store itself
+                conclude(run).exception(_PATIENCE)
+                self._let_go(run)
 
     def _close(self, run: Run) -> None:
         """Give the thread back. A turn without an answer is kept only when its tools may have changed something."""

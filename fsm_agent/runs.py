@@ -57,7 +57,7 @@ class Run:
 
     `trail` writes them down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
     store may have an outcome that nothing has followed from (`unfolded`), and what people `decided` since they were asked (`asked_at`, in
-    epoch seconds). `unsaved` says why the conversation could not be stored.
+    epoch seconds). `unsaved` says why the conversation could not be stored. `torn` is True in the middle of a move.
     """
 
     ctx: Context
@@ -79,6 +79,7 @@ class Run:
     closed: bool = False
     unsaved: str = ""
     last: float = 0.0
+    torn: bool = False
 
     def advance(self, step: Step) -> Transitioned:
         """Fire the step's event, move, and tell the observers."""
@@ -92,6 +93,7 @@ class Run:
     def move(self, fired: Fired) -> Transitioned:
         """Go where `fired` leads, and tell the trail and the observers."""
         ctx = fired.ctx
+        self.torn = True
         self.state, self.ctx = fired.row.target, ctx
         now = self.job.now()
         event, target = fired.row.event, fired.row.target
@@ -126,6 +128,7 @@ class Run:
         self.transitions.append(record)
         if self.trail is not None:
             self.trail.add("transition", record_data(record))
+        self.torn = False
         for observer in self.observers:
             try:
                 observer(record)

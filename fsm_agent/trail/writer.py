@@ -27,7 +27,7 @@ CLEAR: Final = ("chain", "schema")
 class TrailWriter:
     """The one writer of a run. `add` seals an entry and keeps it back; `flush` sends what is kept to the store.
 
-    `here`: whoever flushes waits for it at once. `held` is False once the run was given back.
+    `here`: whoever flushes waits for it at once. `held` is False once the run was given back. `torn` is True in the middle of `add`.
     Entries are numbered from `seq`; `seal` is the seal before the first of them. Safe from
     any thread.
     """
@@ -59,6 +59,7 @@ class TrailWriter:
         self._values: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._under_way = False
+        self.torn = False
         self.held = True
         self.here = False
 
@@ -86,6 +87,7 @@ class TrailWriter:
         with self._lock:
             if kind == "result" and not self._under_way:
                 return False
+            self.torn = True
             if kind in ("started", "outcome"):
                 self._under_way = kind == "started"
             clear = {name: body[name] for name in CLEAR if name in body} if kind == "header" else {}
@@ -99,6 +101,7 @@ class TrailWriter:
             self._seal = self._chain.seal(self._seal, entry)
             self._kept.append(Stored(self._next, entry, self._seal))
             self._next += 1
+            self.torn = False
         return True
 
     def _referred(self, text: str, clear: Mapping[str, Any]) -> str:

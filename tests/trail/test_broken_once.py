@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, tool
+from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, runs, tool
 from fsm_agent.errors import RunBusy, RunHeld, TrailError
 from fsm_agent.observe import silent_logger
 from fsm_agent.records import Transitioned
 from fsm_agent.testing import FakeClock, ScriptedModel, call
-from fsm_agent.trail import MemoryTrail
+from fsm_agent.trail import MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.fork import fork
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.store import RUNNING, Batch, RunInfo
 from fsm_agent.trail.writer import TrailWriter
 
 RUN: Any = {"configurable": {"run_id": "r"}}
@@ -379,3 +379,38 @@ def test_an_interrupt_while_a_run_is_claimed_leaves_it_free() -> None:
     with pytest.raises(KeyboardInterrupt):
         agent.resume("r", decision=Approve())
     assert (store.info("r").owner, store.info("r").status) == ("", Status.SUSPENDED)
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("where", ["record_data", "seal"])
+def test_an_interrupt_in_the_middle_of_a_move_tears_no_trail(
+    number: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the move and its entry, or while that is sealed, leaves the trail as a crash there would: whole, free, resumable."""
+    left = [number]
+
+    def interrupted(call_it: Any) -> Any:
+        def once(*args: Any) -> Any:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return call_it(*args)
+
+        return once
+
+    store = MemoryTrail()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+    if where == "seal":
+        monkeypatch.setattr(Sha256Chain, "seal", interrupted(Sha256Chain.seal))
+    else:
+        monkeypatch.setattr(runs, "record_data", interrupted(runs.record_data))
+    with pytest.raises(KeyboardInterrupt):
+        agent.resume("r", decision=Approve())
+    assert store.info("r").owner == ""
+    assert findings(agent) == ()
+    monkeypatch.undo()
+    again = agent_on(store, ["done", "done"], pay)
+    while store.info("r").status in (RUNNING, Status.SUSPENDED):
+        again.resume("r", decision=Approve() if store.info("r").status == Status.SUSPENDED else None)
+    assert (store.info("r").status, findings(again)) == (Status.COMPLETED, ())
