@@ -19,6 +19,7 @@ from fsm_agent.testing import FakeClock, ScriptedModel, call
 from fsm_agent.trail import MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit
 from fsm_agent.trail.changes import Change
+from fsm_agent.trail.codec import record_data
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.store import RUNNING, Batch, RunInfo
 from fsm_agent.trail.writer import TrailWriter
@@ -404,7 +405,7 @@ def test_an_interrupt_in_the_middle_of_a_move_tears_no_trail(
     if where == "seal":
         monkeypatch.setattr(Sha256Chain, "seal", interrupted(Sha256Chain.seal))
     else:
-        monkeypatch.setattr(runs, "record_data", interrupted(runs.record_data))
+        monkeypatch.setattr(runs, "record_data", interrupted(record_data))
     with pytest.raises(KeyboardInterrupt):
         agent.resume("r", decision=Approve())
     assert store.info("r").owner == ""
