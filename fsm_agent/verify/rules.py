@@ -44,6 +44,8 @@ _GOES_ON: Final[Mapping[tuple[State, Event], frozenset[State]]] = {
     (State.VALIDATE, Event.ACCEPTED): _RUN,
     (State.VALIDATE, Event.REJECTED): _SEEN,
     (State.VALIDATE, Event.THOUGHT): _SEEN,
+    (State.REVIEW, Event.APPROVED): _RUN,
+    (State.REVIEW, Event.EDITED): frozenset({State.VALIDATE}),
     (State.REVIEW, Event.DENIED): _SEEN,
     (State.REVIEW, Event.ANSWERED): _SEEN,
     (State.EXECUTE, Event.EXECUTED): _SEEN,

@@ -124,6 +124,7 @@ ROOMY = Limits(max_retries=2, max_steps=5)
     "script",
     [
         pytest.param((POLL, gives("1"), POLL, gives("1"), POLL, gives("1"), says("3")), id="polling is not idle"),
+        pytest.param((POLL, gives("1"), LOOK, fails(), POLL, gives("1"), says("3")), id="polling after an idle step"),
         pytest.param((LOOK, gives("1"), LOOK, gives("1"), LOOK), id="repeated"),
         pytest.param((says(""), says(""), says("")), id="empty replies"),
         pytest.param((down(), waits, down(), waits, LOOK, fails(), LOOK, fails()), id="failures that are taken back"),
