@@ -38,7 +38,7 @@ class Conversation(BaseHTTPRequestHandler):
     server: Listener
     timeout = 5
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: the requests are recorded."""
 
     def do_GET(self) -> None:
