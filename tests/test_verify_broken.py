@@ -136,6 +136,12 @@ NO_CIRCUIT = without(
             id="results that nobody observes",
         ),
         pytest.param(
+            without("REVIEW --denied [stop_requested]--> ABORT"),
+            "lost",
+            "REVIEW --denied--> OBSERVE",
+            id="a stop not heard",
+        ),
+        pytest.param(
             put("PLAN --overflowed--> PLAN", Row(S.PLAN, E.OVERFLOWED, S.FINISH)),
             "answer",
             "PLAN --overflowed--> FINISH",

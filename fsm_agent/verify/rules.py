@@ -49,6 +49,11 @@ _GOES_ON: Final[Mapping[tuple[State, Event], frozenset[State]]] = {
     (State.REVIEW, Event.DENIED): _SEEN,
     (State.REVIEW, Event.ANSWERED): _SEEN,
     (State.EXECUTE, Event.EXECUTED): _SEEN,
+    (State.EXECUTE, Event.DOUBTED): frozenset({State.REVIEW, State.OBSERVE}),
+    (State.RETRY, Event.WAITED): frozenset({State.PLAN, State.EXECUTE}),
+    (State.DEGRADE, Event.FALLBACK_CHOSEN): frozenset({State.VALIDATE}),
+    (State.DEGRADE, Event.STRATEGY_CHANGED): frozenset({State.PLAN}),
+    (State.DEGRADE, Event.ANSWER_FORCED): frozenset({State.PLAN}),
 }
 """Where a reply and what came of its calls must go on to, unless the run is stopped, so that nothing of it is lost."""
 
@@ -135,6 +140,8 @@ def _claimed(judge: Judge, row: Row, after: Config, choice: Choice) -> Broken:
 
 
 def _lost(happened: Happened, row: Row) -> Broken:
+    if happened.choice.stop and row.target is not State.ABORT:
+        return "lost", f"a person asked to stop the run, and {row.target} is entered"
     on = _GOES_ON.get((row.source, happened.event))
     if on is None or row.target in on or row.target is State.ABORT:
         return None
