@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -193,7 +194,14 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             return taken
         run, outcome = taken
         items = self._runner.run(run, Trace(run.job.config, run.job.traced), outcome)
-        return flown(remembering(self._recall, run, items))
+        try:
+            return flown(remembering(self._recall, run, items))
+        except BaseException:
+            if (
+                getgeneratorstate(items) == GEN_CREATED
+            ):  # Ctrl-C came before the run went on, so that nothing of it can let go
+                self._runner.put_back(run)
+            raise
 
     async def aresume(
         self,

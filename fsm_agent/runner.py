@@ -82,10 +82,10 @@ class Runner:
     def run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Driven:
         """`run` for `fsm_agent.pilot` to drive. `outcome` is what a suspended run waits for."""
         core = drive(run)
-        self._enter(run)
-        if run.trail is not None:
-            run.trail.here = True
         try:
+            self._enter(run)
+            if run.trail is not None:
+                run.trail.here = True
             catch_up(run)
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
@@ -115,8 +115,8 @@ class Runner:
     async def arun(self, run: Run, trace: Trace, outcome: Outcome | None) -> AsyncGenerator[StreamItem]:
         """Drive `run` on the event loop."""
         core = drive(run)
-        self._enter(run)
         try:
+            self._enter(run)
             catch_up(run)
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
@@ -161,7 +161,7 @@ class Runner:
                 run.job.started += run.job.clock.time() - run.asked_at
             outcome = reopened(run, resumption, run.ctx.setup)
         except BaseException:
-            self._put_back(run)
+            self.put_back(run)
             raise
         # Somebody to ask at once is asked again, unless people elsewhere have begun to decide.
         asked_here = self._performer.asks_here and not run.decided
@@ -199,7 +199,7 @@ class Runner:
         """Nobody goes on with what was taken. What people decided about some of the calls is kept all the same."""
         if not isinstance(taken, RunResult):
             with suppress(Exception):
-                self._put_back(taken[0])
+                self.put_back(taken[0])
 
     def _take(self, run_id: str) -> Run:
         with self._lock:
@@ -209,12 +209,14 @@ class Runner:
             run = self._suspended.pop(run_id, None)
         try:
             run = run or self._stored(run_id)
+            with self._lock:
+                self._active[run_id] = run
         except BaseException:
             with self._lock:
                 self._active.pop(run_id, None)
+            if run is not None:
+                self._let_go(run)
             raise
-        with self._lock:
-            self._active[run_id] = run
         return run
 
     def _stored(self, run_id: str) -> Run:
@@ -228,24 +230,19 @@ class Runner:
             try:
                 stored = self._store.open(run.ctx.thread_id, run_id)
             except BaseException:
-                self._give_back(run)
+                self._let_go(run)
                 raise
             earlier = tuple(one for one in run.ctx.history if one.turn != run.ctx.turn)
             # Others may have had the thread between a crash and now: what they said stays, and this turn follows it.
             run.rebased = stored if stored and stored != earlier else ()
         return run
 
-    def _give_back(self, run: Run) -> None:
-        """Let go of a stored run, as the store has it."""
-        if run.trail is not None and self._journal is not None:
-            self._journal.give_back(self._journal.store.info(run.job.run_id), run.trail.owner)
-
     def _let_go(self, run: Run) -> None:
-        """Hold a run no longer whose newest entries could not be written: it can be resumed from those that are there."""
+        """Hold a run no longer, whatever could not be written of it: it can be resumed from the entries that are there."""
         if run.trail is not None and self._journal is not None:
             self._journal.let_go(run.job.run_id, run.trail.owner)
 
-    def _put_back(self, run: Run) -> None:
+    def put_back(self, run: Run) -> None:
         """Leave a run that was taken as it was."""
         with self._lock:
             self._active.pop(run.job.run_id, None)
@@ -255,7 +252,7 @@ class Runner:
             # A run that waits for somebody keeps its thread meanwhile.
             if run.ctx.thread_id is not None and run.asking is None and not run.paused:
                 self._store.close(run.ctx.thread_id, run.job.run_id, None)
-            self._give_back(run)
+            self._let_go(run)
 
     def _left(self, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""

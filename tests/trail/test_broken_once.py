@@ -12,6 +12,7 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, runs, tool
+from fsm_agent import agent as agent_module
 from fsm_agent.errors import RunBusy, RunHeld, TrailError
 from fsm_agent.observe import silent_logger
 from fsm_agent.records import Transitioned
@@ -415,3 +416,20 @@ def test_an_interrupt_in_the_middle_of_a_move_tears_no_trail(
     while store.info("r").status in (RUNNING, Status.SUSPENDED):
         again.resume("r", decision=Approve() if store.info("r").status == Status.SUSPENDED else None)
     assert (store.info("r").status, findings(again)) == (Status.COMPLETED, ())
+
+
+def test_an_interrupt_before_a_resumed_run_goes_on_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between taking a run and going on with it, where nothing of the run can let go, leaves it free and waiting."""
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    store = MemoryTrail()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+    monkeypatch.setattr(agent_module, "flown", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent.resume("r", decision=Approve())
+    monkeypatch.undo()
+    assert store.info("r").owner == ""
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
