@@ -107,7 +107,9 @@ class RunHeld(TrailError):
     """Another writer has the run. `owner` is host:process:token, `until` when its lease ends (seconds since the epoch)."""
 
     def __init__(self, run_id: str, *, owner: str, until: float, message: str = "") -> None:
-        super().__init__(message or f"run {run_id!r} is held by {owner}; wait for it to end or for its lease to run out")
+        super().__init__(
+            message or f"run {run_id!r} is held by {owner}; wait for it to end or for its lease to run out"
+        )
         self.run_id = run_id
         self.owner = owner
         self.until = until
