@@ -117,7 +117,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             counter=self._counter,
         )
         asking.check(self.tools.names())
-        performer = Performer(asking, ToolPerformer(self.tools, self.limits), approve)
+        performer = Performer(asking, ToolPerformer(self.tools), approve)
         self._language = language
         self._clock: Clock = SystemClock() if clock is None else clock
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)

@@ -186,10 +186,15 @@ class CallModel:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTools:
-    """Execute these calls, at most `parallel` at a time, none longer than its own timeout nor than `time_left` seconds."""
+    """Execute these calls, at most `parallel` at a time, none longer than `timeout` nor than `time_left` seconds.
+
+    Of a result the model sees `max_chars` characters. A tool's own time-out and cap come before those.
+    """
 
     calls: tuple[Call, ...]
     parallel: int = 8
+    timeout: float = 30.0
+    max_chars: int = 8_000
     time_left: float | None = None
     attempt: int = 1
     kind: Literal["call_tools"] = "call_tools"

@@ -11,7 +11,6 @@ from typing import Any, Final
 from fsm_agent.effects import Call, CallTools, Result, Returned
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread, on_task
 from fsm_agent.language import texts_for
-from fsm_agent.limits import Limits
 from fsm_agent.redact import redact_text
 from fsm_agent.replies import words_of
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
@@ -44,9 +43,8 @@ _PLAIN: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 class ToolPerformer:
     """Performs `CallTools`. One for each agent; keeps nothing of a run."""
 
-    def __init__(self, tools: Registry, limits: Limits) -> None:
+    def __init__(self, tools: Registry) -> None:
         self._tools = tools
-        self._limits = limits
 
     def perform(self, effect: CallTools, job: Job) -> Generator[Work, Any, Returned]:
         """Execute the calls, in threads, and return their results in the order of the calls."""
@@ -96,7 +94,7 @@ class ToolPerformer:
         return (
             self._timed_out(tool, call, job, timeout)
             if seconds > timeout
-            else self._returned(tool, call, value, seconds)
+            else self._returned(tool, call, effect, value, seconds)
         )
 
     async def _gathered(self, batch: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | _Stop]:
@@ -140,7 +138,7 @@ class ToolPerformer:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
-        return self._returned(tool, call, value, job.clock.monotonic() - begun)
+        return self._returned(tool, call, effect, value, job.clock.monotonic() - begun)
 
     def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[Work, Any, list[Result]]:
         """Several calls at once: one worker drives an event loop on which each call has its own task and time-out."""
@@ -177,14 +175,14 @@ class ToolPerformer:
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
         if job.clock.monotonic() - begun > timeout:
             return self._timed_out(tool, call, job, timeout)
-        return self._returned(tool, call, value, job.clock.monotonic() - begun)
+        return self._returned(tool, call, effect, value, job.clock.monotonic() - begun)
 
     def _timeout(self, tool: Tool, effect: CallTools) -> float:
-        own = self._limits.tool_timeout if tool.timeout is None else tool.timeout
+        own = effect.timeout if tool.timeout is None else tool.timeout
         return own if effect.time_left is None else max(min(own, effect.time_left), 0.001)
 
-    def _returned(self, tool: Tool, call: Call, value: Any, seconds: float) -> Result:
-        cap = self._limits.max_result_chars if tool.max_result_chars is None else tool.max_result_chars
+    def _returned(self, tool: Tool, call: Call, effect: CallTools, value: Any, seconds: float) -> Result:
+        cap = effect.max_chars if tool.max_result_chars is None else tool.max_result_chars
         rendered = render_result(value, max_chars=cap)
         ok = not rendered.failed
         self._tools.record(tool.name, ok, "" if ok else redact_text(rendered.text)[:_ERROR_CHARS], seconds)

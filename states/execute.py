@@ -20,7 +20,15 @@ def enter(ctx: Context) -> CallTools:
     calls = runnable(ctx)
     if ctx.attempt > 1:
         calls += _due(ctx)
-    return CallTools(calls=calls, parallel=ctx.limits.max_parallel, time_left=ctx.time_left, attempt=ctx.attempt)
+    limits = ctx.limits
+    return CallTools(
+        calls=calls,
+        parallel=limits.max_parallel,
+        timeout=limits.tool_timeout,
+        max_chars=limits.max_result_chars,
+        time_left=ctx.time_left,
+        attempt=ctx.attempt,
+    )
 
 
 def _due(ctx: Context) -> tuple[Call, ...]:

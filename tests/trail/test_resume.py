@@ -291,6 +291,27 @@ def test_a_run_pauses_after_a_step_and_goes_on_under_other_limits() -> None:
         broken.resume("b", change=Change(limits={"max_stepz": 9}))
 
 
+@pytest.mark.parametrize("changed_by", ["a change", "an agent with other limits"])
+def test_the_tools_go_by_the_limits_of_the_run(changed_by: str) -> None:
+    """What a result may hold and how long a call may take is the run's own, whatever the agent that goes on with it has."""
+    store, clock = MemoryTrail(), FakeClock()
+
+    @tool(exclusive=True)
+    def count(seconds: float) -> str:
+        """Count for some time."""
+        clock.advance(seconds)
+        return "1234567890" * 10
+
+    own, other = Limits(max_result_chars=50, tool_timeout=5), Limits()
+    begun = other if changed_by == "a change" else own
+    script = [[call("count", seconds=1), call("count", seconds=9)], "done"]
+    agent_on(store, script, [count], limits=begun, clock=clock).pause_at("EXECUTE").invoke("count", RUN)
+    change = Change(limits={"max_result_chars": 50, "tool_timeout": 5}) if changed_by == "a change" else None
+    result = agent_on(store, script[1:], [count], limits=other, clock=clock).resume("r", change=change)
+    assert (result.status, result.results[0].full) == (Status.COMPLETED, "1234567890" * 10)
+    assert [one.type for one in result.messages if "within 5 seconds" in one.content] == ["tool"]
+
+
 def test_a_run_without_a_store_pauses_too() -> None:
     """Pausing needs no file; the paused time is not the run's."""
     log: list[Any] = []
