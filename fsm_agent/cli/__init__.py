@@ -12,6 +12,7 @@ from fsm_agent.cli import options, trail_commands
 from fsm_agent.cli.console import tolerant
 from fsm_agent.cli.endings import Commands
 from fsm_agent.cli.env_file import load_env_file
+from fsm_agent.cli.going import Policy
 from fsm_agent.cli.options import GivenLimits, with_limits
 from fsm_agent.limits import Limits
 
@@ -97,7 +98,7 @@ def _run(
         str, typer.Option(metavar="full|window:N", help="What the model sees of the run: all, or the newest N rounds.")
     ] = "window:5",
     approve: Annotated[
-        Literal["ask", "yes", "no", "defer"],
+        Policy,
         typer.Option(
             help="Who decides about calls that need approval: you at the terminal, always the same, or somebody later, with "
             "--store (fsm-agent approve, deny, edit, answer)."
@@ -150,7 +151,10 @@ def _run(
             origin=made.data(),
         )
         result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
-    on = stores.ways_on(result, store) if trails is not None else ""
+        on = ""
+        if trails is not None and result.status == "suspended":
+            ways = stores.read_run(trails, store, result.run_id).ways_on()
+            on = "\n".join(("Go on with one of, now or after a restart:", *ways))
     raise typer.Exit(run.report(result, model=chosen.model, as_json=as_json, quiet=quiet, go_on=on))
 
 

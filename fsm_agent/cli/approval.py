@@ -7,20 +7,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rich.text import Text
 
 from fsm_agent.cli.console import err, interactive, safe
+from fsm_agent.cli.going import Policy
 from fsm_agent.effects import Approve, Call, Decision, Deny, Edit
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Invalid
 
-__all__ = ["Policy", "approver_for"]
-
-Policy = Literal["ask", "yes", "no", "defer"]
-"""Who decides: a person at the terminal, always the same, or whoever comes later (the run is suspended)."""
+__all__ = ["approver_for"]
 
 _QUESTION: Final = "[y] run it  [n] refuse  [e] edit  [q] refuse and stop, or a reason to refuse: "
 

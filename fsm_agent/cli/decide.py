@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.console import note, put_json, stdout_reserved
 from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
-from fsm_agent.cli.origin import Given, agent_of, limits_of, order_of, setup_of
+from fsm_agent.cli.origin import agent_of, limits_of, order_of, setup_of
 from fsm_agent.cli.retell import call_text, moment
 from fsm_agent.cli.run import Watch, carry_out, report
-from fsm_agent.cli.runs import asked_document, ways_on
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
+from fsm_agent.cli.summary import asked_document
 from fsm_agent.context import Setup
 from fsm_agent.durable import conclude, durable
 from fsm_agent.effects import Answer, Approve, Cancelled, Decision, Deny, Edit, Expired
 from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, RunHeld, UnknownRun
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
-from fsm_agent.records import RunResult
+from fsm_agent.records import Request, RunResult
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
 from fsm_agent.trail.changes import Change
-from fsm_agent.trail.story import Asked, told
+from fsm_agent.trail.story import told
 
 __all__ = [
-    "Going",
     "answering",
     "approving",
     "call_and_text",
@@ -43,30 +42,10 @@ __all__ = [
     "denying",
     "edited_arguments",
     "editing",
-    "os_user",
     "resume_run",
 ]
 
 _SHORTEST_DIGEST: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Going:
-    """How a command goes on: the agent, who asks for it, and what is shown. `on`: go on once everything is decided."""
-
-    given: Given
-    by: str
-    watch: Watch
-    as_json: bool = False
-    on: bool = True
-
-
-def os_user() -> str:
-    """Who is logged in; "" where the system does not say."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return ""
 
 
 def edited_arguments(text: str) -> dict[str, Any]:
@@ -111,13 +90,14 @@ def decide(
     store: str | None,
     run: str,
     call: str | None,
-    decision: Callable[[Asked], Decision],
+    decision: Callable[[Request], Decision],
     going: Going,
     *,
     every: bool = False,
     digest: str = "",
+    go_on: bool = True,
 ) -> int:
-    """Write down a decision about one call (or `every` one that waits), and go on when it was the last. Returns the exit code.
+    """Write down a decision about one call (or `every` one that waits), and with `go_on` go on when it was the last. Returns the exit code.
 
     Raises `RunError` for what nobody asks about or a digest that is another, and as `stored_run`; nothing was decided then.
     """
@@ -126,13 +106,15 @@ def decide(
         asked = stored.story.waiting if every else (_meant(stored, call),)
         for one in asked:
             _check_digest(one, digest)
-        expired = _record(stored, setup_of(stored, going.given), {one.id: decision(one) for one in asked}, going.by)
+        expired = _record(
+            stored, setup_of(stored, going.given), {one.call_id: decision(one) for one in asked}, going.by
+        )
         if expired is not None:
             note(f"the time to decide was over at {moment(asked[0].expires_at)}: nothing was decided", "yellow")
-            return report(expired, model="", as_json=going.as_json, quiet=going.watch.quiet)
+            return report(expired, model="", as_json=going.as_json, quiet=going.quiet)
         for one in asked:
-            note(f"{_PAST[decision(one).kind]} {one.id}: {call_text(one.tool, one.arguments)}", "green")
-        return _after(stored, going)
+            note(f"{_PAST[decision(one).kind]} {one.call_id}: {call_text(one.tool, one.arguments)}", "green")
+        return _after(stored, going, go_on=go_on)
 
 
 _PAST: Final = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
@@ -150,27 +132,27 @@ def _check_waits(stored: Stored) -> None:
     raise RunError(f"run {stored.run_id!r} waits for nobody's decision; go on with it: {stored.command('resume')}")
 
 
-def _meant(stored: Stored, call: str | None) -> Asked:
+def _meant(stored: Stored, call: str | None) -> Request:
     """The call that is decided about."""
     waiting = stored.story.waiting
-    listed = ", ".join(f"{one.id} ({one.tool})" for one in waiting)
+    listed = ", ".join(f"{one.call_id} ({one.tool})" for one in waiting)
     if call is None:
         if len(waiting) > 1:
             raise RunError(f"{len(waiting)} calls wait: {listed}; say which one, or --all")
         return waiting[0]
-    found = [one for one in waiting if one.id == call] or [one for one in waiting if one.id.startswith(call)]
+    found = [one for one in waiting if one.call_id == call] or [one for one in waiting if one.call_id.startswith(call)]
     if len(found) == 1:
         return found[0]
     for one in stored.story.asked:
-        if one.id == call and one.decided is not None:
+        if one.request.call_id == call and one.decided is not None:
             kind, by = one.decided.body["decision"]["kind"], one.decided.body["by"]
             raise RunError(f"call {call} is decided already: {_PAST[kind]}{f' by {by}' if by else ''}")
     raise RunError(f"{'several calls begin with' if found else 'no call'} {call!r}; the calls that wait are {listed}")
 
 
-def _check_digest(one: Asked, digest: str) -> None:
+def _check_digest(one: Request, digest: str) -> None:
     if digest and (len(digest) < _SHORTEST_DIGEST or not one.digest.startswith(digest.lower())):
-        raise RunError(f"call {one.id} waits with another digest now, {one.digest[:16]}: look at it again")
+        raise RunError(f"call {one.call_id} waits with another digest now, {one.digest[:16]}: look at it again")
 
 
 def _record(stored: Stored, setup: Setup, decisions: Mapping[str, Decision] | None, by: str) -> RunResult | None:
@@ -195,15 +177,15 @@ def _give_back(stored: Stored, run: Run) -> None:
     stored.journal.give_back(stored.journal.store.info(stored.run_id), run.trail.owner)
 
 
-def _after(before: Stored, going: Going) -> int:
+def _after(before: Stored, going: Going, *, go_on: bool) -> int:
     """Go on when everything is decided, else say what still waits."""
     stored = _again(before)
     waiting = stored.story.waiting
     if waiting:
-        for line in (f"{len(waiting)} of {len(stored.story.asked)} calls still wait:", *ways_on(stored)):
+        for line in (f"{len(waiting)} of {len(stored.story.asked)} calls still wait:", *stored.ways_on()):
             note(line, "yellow")
         return _still(stored, going, EXIT_CODES[Status.SUSPENDED])
-    if not going.on:
+    if not go_on:
         note(f"everything is decided; go on with it: {stored.command('resume')}", "yellow")
         return _still(stored, going, 0)
     try:
@@ -225,22 +207,22 @@ def _still(stored: Stored, going: Going, code: int) -> int:
     return code
 
 
-def approving(one: Asked) -> Decision:
+def approving(one: Request) -> Decision:
     """Bound to the call as it was read."""
     return Approve(one.digest)
 
 
-def denying(reason: str, *, stop: bool) -> Callable[[Asked], Decision]:
+def denying(reason: str, *, stop: bool) -> Callable[[Request], Decision]:
     """Refuse; the model reads the reason."""
     return lambda _: Deny(reason, stop=stop)
 
 
-def editing(arguments: Mapping[str, Any]) -> Callable[[Asked], Decision]:
+def editing(arguments: Mapping[str, Any]) -> Callable[[Request], Decision]:
     """Run it with other arguments."""
     return lambda _: Edit(arguments)
 
 
-def answering(text: str) -> Callable[[Asked], Decision]:
+def answering(text: str) -> Callable[[Request], Decision]:
     """Do not run it: this is its result."""
     return lambda _: Answer(text)
 
@@ -269,14 +251,14 @@ def _check_goes_on(stored: Stored) -> None:
         raise RunHeld(stored.run_id, owner=info.owner, until=info.lease)
 
 
-def _not_decided(stored: Stored, asked: Sequence[Asked], going: Going) -> int:
+def _not_decided(stored: Stored, asked: Sequence[Request], going: Going) -> int:
     """Nothing to go on with, unless the time to decide is over. No model is made for that."""
     until = asked[0].expires_at
     if until is not None and until < stored.journal.clock.time():
         expired = _record(stored, setup_of(stored, going.given), None, going.by)
         if expired is not None:
-            return report(expired, model="", as_json=going.as_json, quiet=going.watch.quiet)
-    for line in ("It waits for a person; decide with one of:", *ways_on(stored)):
+            return report(expired, model="", as_json=going.as_json, quiet=going.quiet)
+    for line in ("It waits for a person; decide with one of:", *stored.ways_on()):
         note(line, "yellow")
     return _still(stored, going, EXIT_CODES[Status.SUSPENDED])
 
@@ -290,7 +272,7 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
         if change is not None:
             order = replace(order, limits=order.limits.replace(**change.limits))
         model = order.choice.model
-        result = carry_out(order, going.watch, run_id=stored.run_id, act=act)
+        result = carry_out(order, Watch(quiet=going.quiet), run_id=stored.run_id, act=act)
     else:
         agent, model = agent_of(going.given.agent, stored.journal.store), going.given.agent
         with (
@@ -302,8 +284,8 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
             result = act(agent)
     on = ""
     if result.status is Status.SUSPENDED:
-        on = "\n".join(("Go on with one of:", *ways_on(_again(stored))))
-    return report(result, model=model, as_json=going.as_json, quiet=going.watch.quiet, go_on=on)
+        on = "\n".join(("Go on with one of:", *_again(stored).ways_on()))
+    return report(result, model=model, as_json=going.as_json, quiet=going.quiet, go_on=on)
 
 
 def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:

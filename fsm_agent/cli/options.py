@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -29,6 +29,7 @@ __all__ = [
     "Quiet",
     "Store",
     "Tools",
+    "in_place_of",
     "switched_off",
     "with_limits",
 ]
@@ -115,19 +116,31 @@ Debug = Annotated[
 
 def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
     """`command(..., limits: GivenLimits)` with one option for each limit in the place of its parameter `limits`."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [one for one in signature.parameters.values() if one.name != "limits"]
+    return in_place_of(
+        "limits",
+        [_parameter(name, field) for name, field in Limits.model_fields.items()],
+        lambda given: {name: switched_off(name, text) for name, text in given.items() if text is not None},
+    )(command)
 
-    def wrapped(**values: Any) -> Any:
-        given = {name: values.pop(name) for name in Limits.model_fields}
-        return command(
-            **values, limits={name: switched_off(name, text) for name, text in given.items() if text is not None}
-        )
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    limits = [_parameter(name, field) for name, field in Limits.model_fields.items()]
-    wrapped.__signature__ = signature.replace(parameters=[*own, *limits])  # type: ignore[attr-defined] # a documented hook
-    return wrapped
+def in_place_of(
+    name: str, parameters: Sequence[inspect.Parameter], made: Callable[[dict[str, Any]], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator for commands: typer sees `parameters` in the place of `name`, and the command is given what `made` makes of them."""
+
+    def wrap(command: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.name != name]
+
+        def wrapped(**values: Any) -> Any:
+            given = {one.name: values.pop(one.name) for one in parameters}
+            return command(**values, **{name: made(given)})
+
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        wrapped.__signature__ = signature.replace(parameters=[*own, *parameters])  # type: ignore[attr-defined] # a documented hook
+        return wrapped
+
+    return wrap
 
 
 def switched_off(name: str, text: str) -> str | None:

@@ -10,8 +10,8 @@ from typing import Any, Final, Self, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.agent import Agent
-from fsm_agent.cli.approval import Policy
 from fsm_agent.cli.choice import Choice, choose, is_local
+from fsm_agent.cli.going import Given, Policy
 from fsm_agent.cli.run import Order, memory_of
 from fsm_agent.cli.stores import Stored
 from fsm_agent.cli.toolbox import load, toolbox
@@ -22,21 +22,9 @@ from fsm_agent.limits import Limits
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
-__all__ = ["Given", "Origin", "agent_of", "limits_of", "order_of", "setup_of"]
+__all__ = ["Origin", "agent_of", "limits_of", "order_of", "setup_of"]
 
 _MADE_BY: Final = "fsm-agent run"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What a command line says about the agent that goes on; what it leaves out is as the run began."""
-
-    model: str | None = None
-    base_url: str | None = None
-    tools: tuple[str, ...] = ()
-    files: Path | None = None
-    approve: Policy | None = None
-    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fsm_agent.cli.console import error_line, note, put, put_json
-from fsm_agent.cli.decide import Going, resume_run
-from fsm_agent.cli.origin import Given, setup_of
+from fsm_agent.cli.decide import resume_run
+from fsm_agent.cli.going import Given, Going
+from fsm_agent.cli.origin import setup_of
 from fsm_agent.cli.retell import call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, find_run, journal_of, stored_run
 from fsm_agent.context import Setup
@@ -39,7 +40,7 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
         try:
             again = replay(entries, _code(stored, given), to=to)
         except TrailDamaged as damage:
-            if _has_code(given) or not _needs_code(stored):
+            if given.has_code or not _needs_code(stored):
                 raise
             raise TrailError(
                 f"{damage}. Only its code can judge this run: give --agent MODULE:ATTR, or --tools"
@@ -57,11 +58,7 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
 
 
 def _code(stored: Stored, given: Given) -> Setup | None:
-    return setup_of(stored, given) if _has_code(given) else None
-
-
-def _has_code(given: Given) -> bool:
-    return given.agent is not None or bool(given.tools) or given.files is not None
+    return setup_of(stored, given) if given.has_code else None
 
 
 def _needs_code(stored: Stored) -> bool:
@@ -106,8 +103,8 @@ def _replayed(run_id: str, turns: Sequence[Turned], folded: Folded, effects: dic
 # ---------------------------------------------------------------- fork
 
 
-def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Going | None, as_json: bool) -> int:
-    """Write a new run with the past of `run` up to transition `at`, and go on with it when `going` is given. Returns the exit code.
+def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Going, resume: bool) -> int:
+    """Write a new run with the past of `run` up to transition `at`, and `resume` it. Returns the exit code.
 
     Raises `RunError` for a transition that there is none of or that ended the run, and for an id that is taken; and as `stored_run`.
     """
@@ -124,10 +121,10 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         note("calls that the old run made after that; repeated here, they need a person's approval:", "yellow")
     for call in repeated.values():
         note(f"  {call_text(call.tool, call.arguments)}", "yellow")
-    if going is not None:
+    if resume:
         note(f"its id is {made}")
         return resume_run(store, made, (), going)
-    if as_json:
+    if going.as_json:
         shown = [{"tool": call.tool, "arguments": redact(dict(call.arguments))} for call in repeated.values()]
         put_json({"run_id": made, "forked": stored.run_id, "at": at, "need_approval": shown})
     else:
@@ -184,7 +181,7 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
 def _audited(trails: TrailStore, run_id: str, head: str, given: Given) -> Audit:
     journal = journal_of(trails)
     setup = None
-    if _has_code(given):
+    if given.has_code:
         try:
             entries = journal.entries(run_id)
         except TrailError:

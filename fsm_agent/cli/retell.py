@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fsm_agent.observe import event_of
-from fsm_agent.records import Transitioned
+from fsm_agent.records import Request, Transitioned
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.trail.entries import Entry
-from fsm_agent.trail.story import Asked, Called
+from fsm_agent.trail.story import Called
 
 __all__ = ["asked_text", "call_line", "call_text", "human_entry", "moment", "result_text", "transition_line"]
 
@@ -60,13 +60,13 @@ def call_line(call: Called, unknown: str, *, unredacted: bool = False) -> str:
     return f"{shown} -> {'' if call.result['ok'] else 'failed: '}{result_text(call, unredacted=unredacted)}"
 
 
-def asked_text(one: Asked, *, unredacted: bool = False) -> str:
+def asked_text(one: Request, *, unredacted: bool = False) -> str:
     """A call that waits for a person: id, tool and arguments, why, what a decision is bound to, and until when."""
     arguments = dict(one.arguments)
     shown = json.dumps(arguments if unredacted else redact(arguments), ensure_ascii=False, default=str)
     why = "a crash left open whether it ran" if one.why == "in_doubt" else "it needs approval"
     return (
-        f"{one.id}  {one.tool} {shown}\n    why: {why} ({one.why}); digest {one.digest[:16]}; "
+        f"{one.call_id}  {one.tool} {shown}\n    why: {why} ({one.why}); digest {one.digest[:16]}; "
         f"expires: {moment(one.expires_at)}"
     )
 

@@ -12,10 +12,11 @@ from langchain_core.runnables import RunnableConfig
 
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import Status
-from fsm_agent.cli.approval import Policy, approver_for
+from fsm_agent.cli.approval import approver_for
 from fsm_agent.cli.choice import Choice
 from fsm_agent.cli.console import err, note, put, put_json, stdout_reserved
 from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.going import Policy
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
 from fsm_agent.cli.summary import document, footer, headline, retelling

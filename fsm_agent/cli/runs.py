@@ -11,6 +11,7 @@ from langchain_core.messages import AnyMessage, convert_to_openai_messages
 from fsm_agent.cli.console import note, put, put_json
 from fsm_agent.cli.retell import asked_text, call_line, call_text, human_entry, moment, transition_line
 from fsm_agent.cli.stores import Stored, existing, holder_of, stored_run
+from fsm_agent.cli.summary import asked_document
 from fsm_agent.errors import TrailError
 from fsm_agent.history import block, flatten
 from fsm_agent.memory.views import unsummarised
@@ -21,9 +22,9 @@ from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.header import recorded_setup
 from fsm_agent.trail.store import RUNNING, RunInfo
-from fsm_agent.trail.story import Asked, Called
+from fsm_agent.trail.story import Called
 
-__all__ = ["asked_document", "show_run", "show_runs", "ways_on"]
+__all__ = ["show_run", "show_runs"]
 
 _HEAD: Final = ("run", "status", "updated", "entries", "held by")
 
@@ -118,7 +119,7 @@ def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unre
         put(f"  {_message_text(message, unredacted=unredacted)}")
     if not info.ended and not holder:
         _heading("to go on")
-        for line in ways_on(stored):
+        for line in stored.ways_on():
             put(f"  {line}")
 
 
@@ -139,20 +140,6 @@ def _unknown(call: Called, open_: Sequence[Called], holder: str) -> str:
     if holder and call in open_:
         return "under way"
     return "in doubt: it was begun, and nothing says what came of it"
-
-
-def ways_on(stored: Stored) -> tuple[str, ...]:
-    """The commands that go on with a run which has not ended."""
-    waiting = stored.story.waiting
-    if not waiting:
-        return (stored.command("resume"), stored.command("cancel"))
-    which = "" if len(waiting) == 1 else f" {waiting[0].id}"
-    return (
-        stored.command("approve", which),
-        stored.command("deny", f"{which} --reason TEXT"),
-        stored.command("edit", f"{which} --args JSON"),
-        stored.command("answer", f"{which} TEXT"),
-    )
 
 
 def _kept(text: str, unredacted: bool) -> str:
@@ -178,18 +165,6 @@ def _messages(stored: Stored) -> tuple[AnyMessage, ...]:
     if ctx.answer is not None:
         blocks.append(block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
     return flatten(blocks)
-
-
-def asked_document(one: Asked) -> dict[str, Any]:
-    """A call that a person is asked about."""
-    return {
-        "id": one.id,
-        "tool": one.tool,
-        "arguments": dict(one.arguments),
-        "why": one.why,
-        "digest": one.digest,
-        "expires_at": one.expires_at,
-    }
 
 
 def _call_document(call: Called) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.clock import SystemClock
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, UnknownRun
-from fsm_agent.records import RunResult
 from fsm_agent.trail import JsonLinesTrail, SQLiteTrail, TrailStore, chain_from_env
 from fsm_agent.trail.cipher import cipher_from_env
 from fsm_agent.trail.journal import Journal
@@ -27,9 +26,9 @@ __all__ = [
     "find_run",
     "holder_of",
     "new_or_existing",
+    "read_run",
     "short",
     "stored_run",
-    "ways_on",
     "writing",
 ]
 
@@ -52,6 +51,19 @@ class Stored:
     def command(self, words: str, rest: str = "") -> str:
         """A command about this run, for a person to copy."""
         return f"fsm-agent {words} {short(self.run_id)}{rest}{self.option}"
+
+    def ways_on(self) -> tuple[str, ...]:
+        """The commands that go on with the run, which has not ended."""
+        waiting = self.story.waiting
+        if not waiting:
+            return (self.command("resume"), self.command("cancel"))
+        which = "" if len(waiting) == 1 else f" {waiting[0].call_id}"
+        return (
+            self.command("approve", which),
+            self.command("deny", f"{which} --reason TEXT"),
+            self.command("edit", f"{which} --args JSON"),
+            self.command("answer", f"{which} TEXT"),
+        )
 
 
 def _named(store: str | None) -> str:
@@ -155,9 +167,13 @@ def stored_run(store: str | None, given: str) -> Iterator[Stored]:
     Raises `RunError` without a store, `UnknownRun`, and `TrailError` for a trail that is damaged or locked.
     """
     with existing(store) as trails:
-        run_id = find_run(trails, given)
-        journal = journal_of(trails)
-        yield Stored(journal, run_id, told(journal.entries(run_id)), option_of(store))
+        yield read_run(trails, store, find_run(trails, given))
+
+
+def read_run(trails: TrailStore, store: str | None, run_id: str) -> Stored:
+    """The run of that id in `trails`, which `store` named, read and checked. Raises `UnknownRun` and `TrailError`."""
+    journal = journal_of(trails)
+    return Stored(journal, run_id, told(journal.entries(run_id)), option_of(store))
 
 
 def holder_of(owner: str, lease: float, now: float) -> str:
@@ -165,15 +181,3 @@ def holder_of(owner: str, lease: float, now: float) -> str:
     if not owner or lease <= now or not alive(owner):
         return ""
     return owner.rpartition(":")[0]
-
-
-def ways_on(result: RunResult, store: str | None) -> str:
-    """How to go on with a run that was suspended into a store, for a person: what waits, and the commands."""
-    option, name = option_of(store), short(result.run_id)
-    if not result.requests:
-        return f"Go on with it: fsm-agent resume {name}{option}"
-    lines = ["Decide, now or after a restart:"]
-    for one in result.requests:
-        which = f"{name} {one.call_id}" if len(result.requests) > 1 else name
-        lines.append(f"  fsm-agent approve {which}{option}   # {one.tool}; or deny, edit, answer")
-    return "\n".join(lines)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from fsm_agent.cli import decision_commands, options, trail_options
+from fsm_agent.cli.going import Given, Going
 
 __all__ = ["add_to"]
 
@@ -17,7 +18,7 @@ _PANEL: Final = "Stored runs"
 def add_to(app: typer.Typer, exit_codes: str) -> None:
     """Register the commands; those that run something say in their help what the exit codes mean."""
     for name, command in _COMMANDS.items():
-        runs = name in decision_commands.COMMANDS or command is _fork
+        runs = name in decision_commands.COMMANDS or name == "fork"
         app.command(name, rich_help_panel=_PANEL, epilog=exit_codes if runs else None)(command)
 
 
@@ -68,9 +69,9 @@ def _cancel(
 ) -> None:
     """End a run that waits, or that a crash broke off."""
     trail_options.environment(env_file)
-    from fsm_agent.cli import decide, origin  # noqa: PLC0415 - the engine, for commands that run it
+    from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
-    decide.cancel_run(store, run, why, origin.Given(tools=tuple(tools or ()), agent=agent))
+    decide.cancel_run(store, run, why, Given(tools=tuple(tools or ()), agent=agent))
 
 
 def _replay(
@@ -88,9 +89,9 @@ def _replay(
 ) -> None:
     """Drive a run again by what its trail says, without calling model or tools, and show each transition with its guards."""
     trail_options.environment(env_file)
-    from fsm_agent.cli import origin, replay  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
-    given = origin.Given(tools=tuple(tools or ()), agent=agent)
+    given = Given(tools=tuple(tools or ()), agent=agent)
     replay.replay_run(store, run, to=to, given=given, as_json=as_json)
 
 
@@ -105,35 +106,13 @@ def _fork(
         str | None, typer.Option(metavar="ID", help="The id of the new run. Default: a new one.", show_default=False)
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the new run.")] = False,
-    by: trail_options.By = None,
-    agent: trail_options.AgentSpec = None,
-    tools: trail_options.Tools = None,
-    files: trail_options.Files = None,
-    model: trail_options.Model = None,
-    base_url: trail_options.BaseUrl = None,
-    approve: trail_options.Approval = None,
+    going: Going,
     store: options.Store = None,
-    env_file: options.EnvFile = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
     """Begin a new run with the past of another; what the old one did later needs approval there. Prints the new id."""
     from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that run it
 
-    going = trail_options.going(
-        by=by,
-        agent=agent,
-        tools=tools,
-        files=files,
-        model=model,
-        base_url=base_url,
-        approve=approve,
-        env_file=env_file,
-        as_json=as_json,
-        quiet=quiet,
-    )
-    raise typer.Exit(replay.fork_run(store, run, at=at, new=run_id, going=going if resume else None, as_json=as_json))
+    raise typer.Exit(replay.fork_run(store, run, at=at, new=run_id, going=going, resume=resume))
 
 
 def _audit(
@@ -160,10 +139,10 @@ def _audit(
     Keys come from FSM_AGENT_TRAIL_HMAC_KEY, FSM_AGENT_TRAIL_ED25519_KEY or FSM_AGENT_TRAIL_ED25519_PUBLIC_KEY.
     """
     trail_options.environment(env_file)
-    from fsm_agent.cli import origin, replay  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
     replay.checked_arguments(run, every)
-    given = origin.Given(tools=tuple(tools or ()), agent=agent)
+    given = Given(tools=tuple(tools or ()), agent=agent)
     raise typer.Exit(replay.audit_runs(store, run, head=head, given=given, as_json=as_json))
 
 
@@ -195,7 +174,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     **decision_commands.COMMANDS,
     "cancel": _cancel,
     "replay": _replay,
-    "fork": _fork,
+    "fork": trail_options.with_going(_fork),
     "audit": _audit,
     "export": _export,
 }

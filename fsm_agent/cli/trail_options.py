@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Final
 
 import typer
 
 from fsm_agent.cli.env_file import load_env_file
+from fsm_agent.cli.going import Given, Going, Policy, os_user
+from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, in_place_of
 
-if TYPE_CHECKING:
-    from fsm_agent.cli.decide import Going
-
-__all__ = [
-    "AgentSpec",
-    "All",
-    "Approval",
-    "BaseUrl",
-    "By",
-    "Call",
-    "Digest",
-    "Files",
-    "GoOn",
-    "Model",
-    "Run",
-    "Tools",
-    "Unredacted",
-    "environment",
-    "going",
-]
+__all__ = ["AgentSpec", "All", "Call", "Digest", "GoOn", "Run", "Tools", "Unredacted", "environment", "with_going"]
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its beginning.", show_default=False)]
 Call = Annotated[
@@ -84,35 +69,48 @@ Files = Annotated[
     typer.Option(metavar="DIR", help="The directory of the file tools. Default: as the run began.", show_default=False),
 ]
 Approval = Annotated[
-    Literal["ask", "yes", "no", "defer"] | None,
+    Policy | None,
     typer.Option(help="Who decides about later calls. Default: as the run began.", show_default=False),
 ]
 Unredacted = Annotated[bool, typer.Option("--unredacted", help="Keep what looks like a secret.")]
 
 
-def going(
-    *,
-    by: str | None,
-    agent: str | None,
-    tools: list[str] | None,
-    files: Path | None,
-    model: str | None,
-    base_url: str | None,
-    approve: Literal["ask", "yes", "no", "defer"] | None,
-    env_file: Path | None,
-    as_json: bool,
-    quiet: bool,
-    go_on: bool = True,
-) -> Going:
-    """How the command goes on, as its options say."""
-    from fsm_agent.cli import decide, origin, run  # noqa: PLC0415 - the engine, for commands that run it
+def with_going(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command(..., going: Going)` with the options that say how it goes on in the place of its parameter `going`."""
+    return in_place_of("going", _GOING, _going)(command)
 
-    environment(env_file)
-    given = origin.Given(
-        model=model, base_url=base_url, tools=tuple(tools or ()), files=files, approve=approve, agent=agent
+
+def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_GOING: Final = (
+    _option("by", By),
+    _option("agent", AgentSpec),
+    _option("tools", Tools),
+    _option("files", Files),
+    _option("model", Model),
+    _option("base_url", BaseUrl),
+    _option("approve", Approval),
+    _option("env_file", EnvFile),
+    _option("as_json", Json, default=False),
+    _option("quiet", Quiet, default=False),
+    _option("debug", Debug, default=False),
+)
+
+
+def _going(said: dict[str, Any]) -> Going:
+    environment(said["env_file"])
+    given = Given(
+        model=said["model"],
+        base_url=said["base_url"],
+        tools=tuple(said["tools"] or ()),
+        files=said["files"],
+        approve=said["approve"],
+        agent=said["agent"],
     )
-    who = decide.os_user() if by is None else by
-    return decide.Going(given=given, by=who, watch=run.Watch(quiet=quiet), as_json=as_json, on=go_on)
+    by = os_user() if said["by"] is None else said["by"]
+    return Going(given=given, by=by, quiet=said["quiet"], as_json=said["as_json"])
 
 
 def environment(env_file: Path | None) -> None:

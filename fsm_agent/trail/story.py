@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fsm_agent.records import Transitioned
+from fsm_agent.records import Request, Transitioned
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 
@@ -26,16 +26,11 @@ class Called:
     result: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A call that a person is asked about. `decided` is the entry of the decision, None while it waits."""
 
-    id: str
-    tool: str
-    arguments: Mapping[str, Any]
-    why: str
-    digest: str
-    expires_at: float | None
+    request: Request
     decided: Entry | None = None
 
 
@@ -77,18 +72,22 @@ class Act:
         """The calls that a person is asked about, in order."""
         if self.effect != "ask_human":
             return ()
-        body = self.started[-1].body
+        entry = self.started[-1]
+        until = entry.body["expires_at"]
         return tuple(
             Asked(
-                id=one["id"],
-                tool=one["tool"],
-                arguments=one["arguments"],
-                why=one["why"],
-                digest=one["digest"],
-                expires_at=body["expires_at"],
-                decided=self.decided.get(one["id"]),
+                Request(
+                    run_id=entry.run_id,
+                    call_id=one["id"],
+                    tool=one["tool"],
+                    arguments=one["arguments"],
+                    why=one["why"],
+                    digest=one["digest"],
+                    expires_at=until,
+                ),
+                self.decided.get(one["id"]),
             )
-            for one in body["calls"]
+            for one in entry.body["calls"]
         )
 
 
@@ -127,9 +126,9 @@ class Story:
         return tuple(call for act in self.acts for call in act.calls())
 
     @property
-    def waiting(self) -> tuple[Asked, ...]:
+    def waiting(self) -> tuple[Request, ...]:
         """What a person has still to decide about."""
-        return tuple(one for one in self.asked if one.decided is None)
+        return tuple(one.request for one in self.asked if one.decided is None)
 
     @property
     def asked(self) -> tuple[Asked, ...]:
