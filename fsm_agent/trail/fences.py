@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 from fsm_agent.errors import RunHeld, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.store import Batch, RunInfo, alive
+from fsm_agent.trail.store import Batch, Claim, RunInfo, alive
 
-__all__ = ["advanced", "check_batch", "check_whole", "claimed", "unknown"]
+__all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed", "unknown"]
 
 
 def unknown(run_id: str) -> UnknownRun:
@@ -67,13 +68,25 @@ def advanced(info: RunInfo | None, batch: Batch) -> RunInfo:
     )
 
 
-def claimed(info: RunInfo, owner: str, lease: float, time: float) -> RunInfo:
-    """`info` with the run held by `owner`. Raises `RunHeld` while another has it whose lease runs and who is not known to be gone."""
-    if not owner:
+def claimed(info: RunInfo | None, claim: Claim) -> RunInfo:
+    """What is known of a run after `claim`, given what was known before (None: nothing).
+
+    Raises `UnknownRun`, and `RunHeld` while another has the run whose lease runs and who is not known to be gone.
+    """
+    if info is None:
+        raise unknown(claim.run_id)
+    if not claim.owner:
         raise TrailError(f"run {info.run_id!r} is claimed for no owner; make one with `new_owner()`")
-    if info.owner not in ("", owner) and info.lease >= time and alive(info.owner):
-        raise _held(info, owner)
-    return replace(info, owner=owner, lease=lease)
+    if info.owner not in ("", claim.owner) and info.lease >= claim.time and alive(info.owner):
+        raise _held(info, claim.owner)
+    return replace(info, owner=claim.owner, lease=claim.lease)
+
+
+def checked_value(found: bytes | None, run_id: str, digest: str) -> bytes:
+    """A large value as it was found. Raises `TrailDamaged` when there is none, or its SHA-256 is not `digest`."""
+    if found is None or hashlib.sha256(found).hexdigest() != digest:
+        raise TrailDamaged(f"the value {digest} is gone, or is another", run_id=run_id, seq=-1)
+    return found
 
 
 def check_whole(info: RunInfo, entries: Sequence[Stored]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fsm_agent.errors import TrailDamaged, TrailError
+from fsm_agent.trail.fences import checked_value
 from fsm_agent.trail.files import make_folder, place_bytes, sync
 from fsm_agent.trail.jsonl_lines import NOTHING, Kept, Noted, noted, scan
 
@@ -151,9 +152,7 @@ class RunFiles:
         if _DIGEST.fullmatch(digest):
             with suppress(FileNotFoundError):
                 found = (self.values / digest).read_bytes()
-        if found is None or hashlib.sha256(found).hexdigest() != digest:
-            raise TrailDamaged(f"the value {digest} is gone, or is another", run_id=self.run_id, seq=-1)
-        return found
+        return checked_value(found, self.run_id, digest)
 
     # ------------------------------------------------------------ writing
 

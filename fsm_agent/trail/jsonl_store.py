@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +24,9 @@ from fsm_agent.trail.fences import unknown
 from fsm_agent.trail.files import place_bytes
 from fsm_agent.trail.jsonl_files import LOCKS, RunFiles, file_name
 from fsm_agent.trail.jsonl_lines import Kept, Noted
-from fsm_agent.trail.jsonl_turn import Claim, Turn
+from fsm_agent.trail.jsonl_turn import Turn
 from fsm_agent.trail.scribe import Scribe, watch
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = ["JsonLinesTrail", "Repaired"]
 
@@ -88,7 +89,7 @@ class JsonLinesTrail:
             for run_id in sorted(places, key=file_name):
                 turn = Turn(self._run(run_id), self._kept.pop(run_id, None))
                 mine = [asked[place] for place in places[run_id]]
-                error = self._error(lambda turn=turn, mine=mine: turn.write(mine, locks), run_id)  # type: ignore[misc]
+                error = self._error(partial(turn.write, mine, locks), run_id)
                 turns.append((run_id, turn, error))
             for run_id, turn, failed in turns:
                 error = failed or self._error(turn.finish, run_id)

@@ -5,25 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fsm_agent.errors import RunError, TrailError
-from fsm_agent.trail.fences import advanced, claimed, unknown
+from fsm_agent.trail.fences import advanced, claimed
 from fsm_agent.trail.files import make_folder, sync
 from fsm_agent.trail.jsonl_files import RunFiles
 from fsm_agent.trail.jsonl_lines import Kept, Noted, batch_lines
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.store import Batch, Claim, RunInfo
 
-__all__ = ["Claim", "Turn"]
-
-
-class Claim(NamedTuple):
-    """As the arguments of `TrailStore.claim`."""
-
-    run_id: str
-    owner: str
-    lease: float
-    time: float
+__all__ = ["Turn"]
 
 
 class Turn:
@@ -89,7 +80,7 @@ class Turn:
         lines, info, check = [], kept.info, kept.check
         for one in asked:
             try:
-                after = advanced(info, one) if isinstance(one, Batch) else _claimed(info, one)
+                after = advanced(info, one) if isinstance(one, Batch) else claimed(info, one)
                 some, check = batch_lines(one.entries if isinstance(one, Batch) else (), after, check)
             except RunError as refusal:
                 self.answers.append(refusal)
@@ -100,9 +91,3 @@ class Turn:
                 info = after
                 self.answers.append(None if isinstance(one, Batch) else after)
         return b"".join(lines), info, check
-
-
-def _claimed(info: RunInfo | None, claim: Claim) -> RunInfo:
-    if info is None:
-        raise unknown(claim.run_id)
-    return claimed(info, claim.owner, claim.lease, claim.time)

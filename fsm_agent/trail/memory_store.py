@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from fsm_agent.errors import RunError, TrailDamaged
+from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, claimed, unknown
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.fences import advanced, checked_value, claimed, unknown
+from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = ["MemoryTrail"]
 
@@ -49,14 +48,12 @@ class MemoryTrail:
         """A large value. Raises `TrailDamaged` when there is none with that digest."""
         with self._lock:
             value = self._values.get(digest)
-        if value is None or hashlib.sha256(value).hexdigest() != digest:
-            raise TrailDamaged(f"the value {digest} is gone, or is another", run_id=run_id, seq=-1)
-        return value
+        return checked_value(value, run_id, digest)
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. Raises `UnknownRun`, `RunHeld`."""
         with self._lock:
-            self._infos[run_id] = claimed(self._known(run_id), owner, lease, time)
+            self._infos[run_id] = claimed(self._infos.get(run_id), Claim(run_id, owner, lease, time))
             return self._infos[run_id]
 
     def runs(self) -> Sequence[RunInfo]:

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, astuple, dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_whole, claimed, unknown
+from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, unknown
 from fsm_agent.trail.scribe import Scribe, watch
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 if TYPE_CHECKING:
     from fsm_agent.trail.postgres_link import Connection
@@ -57,13 +57,6 @@ _SOME: Final = "SELECT seq, text, seal FROM {entries} WHERE run_id = %s AND seq 
 _VALUE: Final = "SELECT data FROM {values} WHERE digest = %s"
 
 
-class _Claim(NamedTuple):
-    run_id: str
-    owner: str
-    lease: float
-    time: float
-
-
 class _Raced(Exception):
     """Another process has begun one of the runs in the same moment."""
 
@@ -90,12 +83,9 @@ class _Change:
         self.entries += [(batch.run_id, one.seq, one.text, one.seal) for one in batch.entries]
         self.values.update(batch.values)
 
-    def claim(self, asked: _Claim) -> RunInfo:
+    def claim(self, asked: Claim) -> RunInfo:
         """Take a claim in. Raises as `TrailStore.claim`."""
-        info = self.known(asked.run_id)
-        if info is None:
-            raise unknown(asked.run_id)
-        self.after[asked.run_id] = info = claimed(info, asked.owner, asked.lease, asked.time)
+        self.after[asked.run_id] = info = claimed(self.known(asked.run_id), asked)
         return info
 
 
@@ -131,7 +121,7 @@ class PostgresTrail:
         watch(self)
 
     def _begin(self) -> None:
-        self._scribe: Scribe[Batch | _Claim] = Scribe(f"trail {self.where}", self._perform, self._writing.close)
+        self._scribe: Scribe[Batch | Claim] = Scribe(f"trail {self.where}", self._perform, self._writing.close)
 
     def __repr__(self) -> str:
         return f"PostgresTrail({self.where!r})"
@@ -144,10 +134,10 @@ class PostgresTrail:
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. As `TrailStore.claim`; `TrailDamaged` for a run whose row is not as it was written."""
-        answer: RunInfo = self._scribe.put(_Claim(run_id, owner, lease, time)).result()
+        answer: RunInfo = self._scribe.put(Claim(run_id, owner, lease, time)).result()
         return answer
 
-    def _perform(self, asked: Sequence[Batch | _Claim]) -> Sequence[Any]:
+    def _perform(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
         try:
             return self._committed(asked)
         except self._library.ServerAway as error:
@@ -158,7 +148,7 @@ class PostgresTrail:
         # One of them broke the transaction: each gets its own.
         return [self._perform((one,))[0] for one in asked]
 
-    def _committed(self, asked: Sequence[Batch | _Claim]) -> Sequence[Any]:
+    def _committed(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
         lost = False
 
         def work(connection: Connection, again: bool) -> Sequence[Any]:
@@ -173,7 +163,7 @@ class PostgresTrail:
                 continue
         raise TrailError(f"PostgreSQL at {self.where}: others keep beginning the same runs; nothing was written")
 
-    def _commit(self, connection: Connection, asked: Sequence[Batch | _Claim], *, again: bool) -> Sequence[Any]:
+    def _commit(self, connection: Connection, asked: Sequence[Batch | Claim], *, again: bool) -> Sequence[Any]:
         with connection.transaction():
             # In one order everywhere, so that no two transactions wait for each other.
             run_ids = sorted({one.run_id for one in asked if _fits(one.run_id)})
@@ -181,7 +171,7 @@ class PostgresTrail:
             answers: list[Any] = []
             for one in asked:
                 try:
-                    if isinstance(one, _Claim):
+                    if isinstance(one, Claim):
                         answers.append(change.claim(one))
                         continue
                     if not (again and self._is_there(connection, change, one)):
@@ -220,7 +210,7 @@ class PostgresTrail:
             values = sorted(change.values.items())
             connection.execute(self._sql(_NEW_VALUES), [list(column) for column in zip(*values, strict=True)])
 
-    def _named(self, error: Exception, asked: Batch | _Claim) -> Exception:
+    def _named(self, error: Exception, asked: Batch | Claim) -> Exception:
         """`error` as one of this package."""
         if isinstance(error, TrailError) and self._library.taken(error.__cause__) and isinstance(asked, Batch):
             said = "is there already, and the row in the table of runs does not say so; nothing was changed"
@@ -251,10 +241,7 @@ class PostgresTrail:
             row = connection.execute(self._sql(_VALUE), (digest,)).fetchone()
             return None if row is None else bytes(row[0])
 
-        found = self._reading.run(work)
-        if found is None or hashlib.sha256(found).hexdigest() != digest:
-            raise TrailDamaged(f"the value {digest} is gone, or is another", run_id=run_id, seq=-1)
-        return found
+        return checked_value(self._reading.run(work), run_id, digest)
 
     def runs(self) -> Sequence[RunInfo]:
         """All runs, newest first. Raises `TrailDamaged` for a row that was changed."""

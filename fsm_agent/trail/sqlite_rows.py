@@ -10,18 +10,17 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, unknown
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = [
     "APPLICATION",
     "TABLES",
     "VERSION",
-    "Claim",
     "all_runs",
     "append_batch",
     "claim_run",
@@ -86,15 +85,6 @@ WITH RECURSIVE found (run_id) AS (
 _NO_ROW: Final = "has no row in the table of runs any more"
 
 
-class Claim(NamedTuple):
-    """As the arguments of `TrailStore.claim`."""
-
-    run_id: str
-    owner: str
-    lease: float
-    time: float
-
-
 def create(path: Path) -> None:
     """Make the file `path` with its tables and without entries."""
     link = sqlite3.connect(path, isolation_level=None)
@@ -139,7 +129,7 @@ def append_batch(link: sqlite3.Connection, batch: Batch) -> None:
 def claim_run(link: sqlite3.Connection, claim: Claim) -> RunInfo:
     """Hold a run. Raises `UnknownRun`, `RunHeld`, `TrailDamaged` before it has written anything."""
     before = run_info(link, claim.run_id)
-    info = claimed(before, claim.owner, float(claim.lease), claim.time)
+    info = claimed(before, claim._replace(lease=float(claim.lease)))
     fields = (info.status, info.reason, info.updated, info.entries, info.head, info.owner, info.lease)
     link.execute(_ADVANCE, (*fields, _digest(info.run_id, *fields), info.run_id, before.owner, before.entries))
     return info

@@ -10,7 +10,6 @@ that the whole file was put back to an earlier state, or that the write-ahead lo
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import threading
@@ -22,14 +21,13 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError, TrailVersion
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import unknown
+from fsm_agent.trail.fences import checked_value, unknown
 from fsm_agent.trail.files import make_folder, place_new
 from fsm_agent.trail.scribe import Scribe, watch
 from fsm_agent.trail.sqlite_rows import (
     APPLICATION,
     TABLES,
     VERSION,
-    Claim,
     all_runs,
     append_batch,
     claim_run,
@@ -38,7 +36,7 @@ from fsm_agent.trail.sqlite_rows import (
     run_info,
     value_of,
 )
-from fsm_agent.trail.store import Batch, RunInfo
+from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = ["SQLiteTrail", "Synchronous"]
 
@@ -159,9 +157,7 @@ class SQLiteTrail:
         """A large value. Raises `TrailDamaged` when it is gone or its SHA-256 is not `digest`."""
         with self._snapshot(run_id) as link:
             found = None if link is None else value_of(link, digest)
-        if found is None or hashlib.sha256(found).hexdigest() != digest:
-            raise TrailDamaged(f"the value {digest} is gone, or is another", run_id=run_id, seq=-1)
-        return found
+        return checked_value(found, run_id, digest)
 
     def runs(self) -> Sequence[RunInfo]:
         """All runs, newest first. Raises `TrailDamaged` for a row that was changed, and for entries whose row is gone."""

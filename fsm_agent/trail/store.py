@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from fsm_agent.alphabet import Status
 from fsm_agent.trail.entries import Stored
 
-__all__ = ["RUNNING", "Batch", "RunInfo", "TrailStore", "alive", "new_owner"]
+__all__ = ["RUNNING", "Batch", "Claim", "RunInfo", "TrailStore", "alive", "new_owner"]
 
 RUNNING: Final = "running"
 """The status of a run that has neither ended nor waits for anybody; the others are those of `Status`."""
@@ -38,6 +38,15 @@ class Batch:
     values: Mapping[str, bytes] = field(default_factory=dict)
     thread_id: str | None = None
     reason: str = ""
+
+
+class Claim(NamedTuple):
+    """As the arguments of `TrailStore.claim`."""
+
+    run_id: str
+    owner: str
+    lease: float
+    time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
