@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-    convert_to_messages,
-)
+from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 
 from fsm_agent.dialects import Dialect
-from fsm_agent.effects import Call, RawCall, Replied, Result
 from fsm_agent.errors import RunError
-from fsm_agent.history import Block, block, text_of
+from fsm_agent.history import Block, text_of
 from fsm_agent.language import Texts
+from fsm_agent.memory.rebuilt import rebuilt
 from fsm_agent.tools.plain import well_formed
 
 __all__ = ["AgentInput", "Task", "earlier_blocks", "read_input"]
@@ -71,6 +63,7 @@ def read_input(value: AgentInput) -> Task:
 def _converted(given: Sequence[Any]) -> list[BaseMessage]:
     try:
         return convert_to_messages(list(given))
+    # LangChain raises each of these for something that is no message; `NotImplementedError` for a type that it does not know.
     except (ValueError, TypeError, NotImplementedError, KeyError) as error:
         raise RunError(f"the input is a list that is no list of messages: {error}") from error
 
@@ -115,50 +108,4 @@ def earlier_blocks(task: Task, dialect: Dialect, texts: Texts) -> tuple[Block, .
     A round is kept when it is whole: an assistant message with calls, followed by the result of each. Half a round is left out, because
     no provider would take it.
     """
-    blocks: list[Block] = []
-    turn = -1
-    said: list[str] = []
-    for index, message in enumerate(task.earlier):
-        if isinstance(message, HumanMessage):
-            turn += 1
-            blocks.append(block("task", message, turn=turn))
-            said = []
-        elif turn < 0 or not isinstance(message, AIMessage):
-            continue
-        elif message.tool_calls:
-            kept = _whole_round(message, said, task.earlier[index + 1 :], dialect, texts)
-            if kept:
-                # What the model had said just before belongs to the same assistant message.
-                blocks = blocks[:-1] if said else blocks
-                blocks.append(block("round", *kept, turn=turn))
-                said = []
-        elif text_of(message.content).strip():
-            blocks = blocks[:-1] if said else blocks
-            said = [*said, text_of(message.content)]
-            blocks.append(block("answer", *dialect.keep_answer("\n\n".join(said)), turn=turn))
-    return tuple(blocks)
-
-
-def _whole_round(
-    message: AIMessage, before: Sequence[str], following: Sequence[BaseMessage], dialect: Dialect, texts: Texts
-) -> tuple[AnyMessage, ...]:
-    answers = {one.tool_call_id: one for one in _leading_tools(following)}
-    asked = [call for call in message.tool_calls if call["id"] in answers]
-    if len(asked) != len(message.tool_calls):
-        return ()
-    calls = [Call(id=str(one["id"]), name=one["name"], tool=one["name"], arguments=one["args"]) for one in asked]
-    results = [_result(answers[call.id], call) for call in calls]
-    raw = tuple(RawCall(call.id, call.name, call.arguments) for call in calls)
-    text = "\n\n".join(part for part in (*before, text_of(message.content)) if part)
-    return dialect.keep_round(Replied(text=text, calls=raw), calls, results, texts)
-
-
-def _result(answer: ToolMessage, call: Call) -> Result:
-    return Result(call_id=call.id, tool=call.tool, ok=answer.status != "error", text=text_of(answer.content))
-
-
-def _leading_tools(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
-    for message in messages:
-        if not isinstance(message, ToolMessage):
-            return
-        yield message
+    return rebuilt(task.earlier, dialect, texts)

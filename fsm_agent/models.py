@@ -139,5 +139,4 @@ def _single_request(model: Any, timeout: float) -> BaseChatModel:
         update["stream_usage"] = True
     copy: BaseChatModel = model.model_copy(update=update)
     attach(copy)
-    attach(copy)
     return copy

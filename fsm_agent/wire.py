@@ -1,10 +1,9 @@
 """What the OpenAI client of LangChain loses between the wire and the message, kept on our copy of the model.
 
-Read in a whole reply: the raw text of each call's arguments (the client turns `[]`, `0` and `null` into `{}` without
-a word) and the order of
-the calls. Sent: a message with calls and no text goes out with `""`, because some servers refuse a null and others drop the message.
-A usage report that the client would raise over is taken out, so that the reply is not lost to it. If the client is built otherwise than
-expected, nothing is changed.
+Read in a whole reply: the raw text of each call's arguments (the client turns `[]`, `0` and `null` into `{}` without a word) and the
+order of the calls. Sent: a message with calls and no text goes out with `""`, because some servers refuse a null and others drop the
+message. A usage report that the client would raise over is taken out, so that the reply is not lost to it. If the client is built
+otherwise than expected, nothing is changed.
 """
 
 from __future__ import annotations
