@@ -64,10 +64,6 @@ class ModelPerformer:
         try:
             done: Replied = yield Work(job, work, effect.timeout)
             return done
-        except TimedOut:
-            return _timed_out(effect, job, reader)
-        except (CancelRequested, FsmAgentError):
-            raise
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
             return self._failed(error, effect, job, reader)
 
@@ -78,10 +74,6 @@ class ModelPerformer:
             model, kwargs = self._target(effect)
             message = await on_task(job, self._agenerated(model, effect, job, kwargs), effect.timeout)
             reply = self._read(message, effect, job)
-        except TimedOut:
-            return _timed_out(effect, job, None)
-        except (CancelRequested, FsmAgentError):
-            raise
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
             return self._failed(error, effect, job, None)
         return _timed_out(effect, job, None) if job.clock.monotonic() - begun > effect.timeout else reply
@@ -95,10 +87,6 @@ class ModelPerformer:
                 async for item in items:
                     late = isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout
                     yield _timed_out(effect, job, reader) if late else item
-        except TimedOut:
-            yield _timed_out(effect, job, reader)
-        except (CancelRequested, FsmAgentError):
-            raise
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
             yield self._failed(error, effect, job, reader)
 
@@ -164,6 +152,11 @@ class ModelPerformer:
     def _failed(
         self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None
     ) -> Replied | ModelFailed:
+        """What `error` comes to. Raises it when it is no failure of the model: somebody asked the run to stop, or the set-up is wrong."""
+        if isinstance(error, CancelRequested | FsmAgentError):
+            raise error
+        if isinstance(error, TimedOut):
+            return _timed_out(effect, job, reader)
         if reader is not None and reader.finish:
             # The server had said that the reply was complete; what failed after that was reading its usage.
             return self._finished(reader, effect, job)
@@ -209,6 +202,7 @@ class ModelPerformer:
         try:
             bound = self._prepared.model.bind_tools(schemas)
         except NotImplementedError as error:
+            # From LangChain's base class: the model has no `bind_tools` of its own.
             raise DefinitionError(
                 f'{type(self._prepared.model).__name__} cannot call tools natively; use dialect="json_action" (or "react")'
             ) from error
