@@ -16,6 +16,7 @@ from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import Block, block, task_block
 from fsm_agent.language import EN, ZH, Texts
 from fsm_agent.tools.signature import digest, signature
+from tests.benchmarks import local_more_tools as m
 from tests.benchmarks import local_tools as t
 from tests.core.validity import wrong_prompt
 
@@ -288,7 +289,7 @@ def test_an_agent_without_tools_is_asked_as_by_json_action() -> None:
 @pytest.mark.parametrize("guide", GUIDES.values(), ids=list(GUIDES))
 def test_examples_keep_the_protocol_and_name_no_tool_of_the_tasks(guide: Guide) -> None:
     """What they show could be replied, they end with an answer, and their tools are nobody's."""
-    ours = {name for name in vars(t) if not name.startswith("_")}
+    ours = {name for module in (t, m) for name in vars(module)}
     for example in guide.examples:
         names = {turn.action for turn in example.turns[:-1]}
         assert example.turns[-1].action == "FINISH"

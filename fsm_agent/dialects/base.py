@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Protocol
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from fsm_agent.dialects.repair import Malformed
+from fsm_agent.dialects.repair import Malformed, split_thinking
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.frozen import quick
-from fsm_agent.history import Block, Mould, text_of
+from fsm_agent.history import Block, Mould
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
@@ -31,6 +31,8 @@ __all__ = [
     "Thought",
     "Unreadable",
     "merge_neighbours",
+    "one_system",
+    "rejected",
 ]
 
 Purpose = Literal["plan", "answer"]
@@ -93,7 +95,6 @@ class Unreadable:
 Reading = Answer | Calls | Thought | Empty | Unreadable
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Done:
     """One executed call of this turn and what it gave, for dialects that show the model what it already has."""
@@ -154,11 +155,10 @@ class Dialect(Protocol):
         """The message that an answer leaves in the conversation."""
 
 
-def keep_text_round(reply_text: str, note: str) -> tuple[AnyMessage, ...]:
-    """An exchange in plain text: what the model said, when it said anything, and what it is told."""
-    if reply_text.strip():
-        return (AIMessage(reply_text), HumanMessage(note))
-    return (HumanMessage(note),)
+def rejected(reply: Replied, note: str) -> tuple[AnyMessage, ...]:
+    """What the model said, when it said anything, and what it is told."""
+    _, text = split_thinking(reply.text)
+    return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
 
 
 def merge_neighbours(messages: Sequence[AnyMessage]) -> tuple[AnyMessage, ...]:
@@ -188,8 +188,3 @@ def one_system(text: str) -> tuple[AnyMessage, ...]:
     if not text:
         return ()
     return (_SYSTEM.cast(content=text) if text.isascii() else SystemMessage(text),)
-
-
-def plain(message: AnyMessage) -> str:
-    """The text of a message."""
-    return text_of(message.content)

@@ -246,9 +246,9 @@ def _behind_thought(action: Mapping[str, Any], *, solved: bool) -> dict[str, Any
 
 
 def _answering(prompt: Prompt) -> dict[str, Any]:
-    """The final answer where nothing else is possible, behind a thought that is given: what the newest result is, so that it is told."""
+    """The final answer after a repeat, behind a thought that is given: what the newest result is, so that it is told."""
     texts = GUIDES[prompt.texts.language]
-    values = offered_by(prompt.done[-1].result.text) if prompt.done else ()
+    values = offered_by(prompt.done[-1].result.text)
     known = texts.known.format(value=values[0]) if len(values) == 1 else texts.nothing
     schema = _behind_thought(answer_variant(), solved=True)
     return {**schema, "properties": {**schema["properties"], "thought": {"const": known}}}

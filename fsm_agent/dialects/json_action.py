@@ -24,10 +24,11 @@ from fsm_agent.dialects.base import (
     Unreadable,
     merge_neighbours,
     one_system,
+    rejected,
 )
 from fsm_agent.dialects.native import requested
 from fsm_agent.dialects.repair import Malformed, Repair, parse_object, split_thinking
-from fsm_agent.dialects.textual import describe, known_so_far, observations, rejected, without_examples
+from fsm_agent.dialects.textual import describe, known_so_far, observations, without_examples
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts

@@ -19,6 +19,7 @@ from fsm_agent.dialects.base import (
     Unreadable,
     merge_neighbours,
     one_system,
+    rejected,
 )
 from fsm_agent.dialects.repair import (
     CallText,
@@ -81,8 +82,7 @@ class Native:
 
     def keep_rejected(self, reply: Replied, note: str) -> tuple[AnyMessage, ...]:
         """What the model said, when it said anything, and the note."""
-        _, text = split_thinking(reply.text)
-        return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
+        return rejected(reply, note)
 
     def keep_note(self, note: str) -> tuple[AnyMessage, ...]:
         """The note as a user message: strict templates take no second system message."""

@@ -21,11 +21,12 @@ from fsm_agent.dialects.base import (
     Unreadable,
     merge_neighbours,
     one_system,
+    rejected,
 )
 from fsm_agent.dialects.native import requested
 from fsm_agent.dialects.react_text import ReactReply, parse_react
 from fsm_agent.dialects.repair import Malformed, Repair, split_thinking
-from fsm_agent.dialects.textual import describe, known_so_far, observations, rejected
+from fsm_agent.dialects.textual import describe, known_so_far, observations
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts

@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 
 from fsm_agent.dialects.base import Prompt
-from fsm_agent.dialects.repair import split_thinking
-from fsm_agent.effects import Replied, Result
+from fsm_agent.effects import Result
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["describe", "known_so_far", "observations", "rejected", "without_examples", "written"]
+__all__ = ["describe", "known_so_far", "observations", "without_examples", "written"]
 
 _KNOWN_LINES: Final = 8
 _KNOWN_CHARS: Final = 300
@@ -73,9 +72,3 @@ def observations(results: Sequence[Result], texts: Texts) -> HumanMessage:
     """What came of the calls, as the user's message."""
     told = [texts.observation.format(tool=one.tool, text=one.text or "(empty)") for one in results]
     return HumanMessage("\n".join(told))
-
-
-def rejected(reply: Replied, note: str) -> tuple[AnyMessage, ...]:
-    """What the model said, when it said anything, and what it is told."""
-    _, text = split_thinking(reply.text)
-    return (AIMessage(text), HumanMessage(note)) if text.strip() else (HumanMessage(note),)
