@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from fsm_agent.alphabet import Event, Status, StopReason
 from fsm_agent.context import Context
 from fsm_agent.effects import Effect, Outcome
-from fsm_agent.frozen import quick
 
 __all__ = ["Behaviour", "Ending", "Step", "unexpected"]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """What a state made of an outcome: the event that happened, and the context after it."""

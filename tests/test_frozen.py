@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.dialects.base import Calls, Done, Prompt, Requested
+from fsm_agent.context import Seen
+from fsm_agent.dialects.base import Calls, Prompt, Requested
 from fsm_agent.effects import Call, CallModel, CallTools, RawCall, Replied, Result, Returned, Usage
 from fsm_agent.frozen import quick
 from fsm_agent.history import Block
-from fsm_agent.states.base import Step
+from fsm_agent.tools.call import CallInfo
+from fsm_agent.tools.registry import ToolStats
+from fsm_agent.tools.results import Rendered
+from fsm_agent.tools.validation import Valid
 
 QUICK = [
     Call,
@@ -27,11 +31,14 @@ QUICK = [
     Returned,
     Usage,
     Calls,
-    Done,
     Prompt,
     Requested,
     Block,
-    Step,
+    CallInfo,
+    Rendered,
+    Seen,
+    ToolStats,
+    Valid,
 ]
 
 
