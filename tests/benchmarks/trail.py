@@ -127,9 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--synchronous", default="FULL", choices=["FULL", "NORMAL"])
     options = parser.parse_args(arguments)
     log_to_nowhere()
-    peer = (
-        importlib.util.find_spec("langgraph.checkpoint.sqlite") is not None if _has("langgraph.checkpoint") else False
-    )
+    peer = _has("langgraph.checkpoint.sqlite")
     if not peer:
         print("langgraph-checkpoint-sqlite is not installed: make bench installs it")
     results = {steps: measure(steps, options.rounds, options.synchronous, peer=peer) for steps in options.steps}
