@@ -102,7 +102,7 @@ def test_the_code_runs_and_prints_what_the_page_says(
     with server(script) as model:
         monkeypatch.setenv("OPENAI_API_KEY", "made-up")
         monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)
-        exec(compile(block.text, f"{name}, line {block.line}", "exec"), {"__name__": "__main__"})  # noqa: S102
+        exec(compile(block.text, f"{name}, line {block.line}", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own page
     printed = capsys.readouterr().out
     for expected in re.findall(r"^ *print\(.*\)  # (.+)$", block.text, re.MULTILINE):
         assert expected in printed.splitlines()
