@@ -1,0 +1,94 @@
+"""Stored runs from the command line: shown, replayed, forked, audited and exported."""
+
+from __future__ import annotations
+
+import json
+
+from fsm_agent.testing import call
+from tests.cli.room import ANA, Room, error_of
+
+
+def test_show_tells_the_run_without_its_secrets(room: Room) -> None:
+    """Transitions with guards, the call that waits, and how to go on; what looks like a secret only when asked for."""
+    room.run([call("send", to="Ana", password="hunter2")], task="Write to Ana with the password: hunter2")
+    (run_id,) = room.ids()
+    shown = room.on("show", run_id[:6]).out
+    assert "2 VALIDATE --accepted--> REVIEW" in shown
+    assert "approval_required=yes (calls_waiting=1)" in shown
+    assert '"to": "Ana"' in shown
+    assert "expires: never" in shown
+    assert f"fsm-agent deny {run_id[:8]} --reason TEXT --store runs.db" in shown
+    assert "hunter2" not in shown
+    document = room.on("show", run_id, "--json", "--messages")
+    assert "hunter2" not in document.out
+    assert document.document["messages"][0]["role"] == "user"
+    assert document.document["waiting"][0]["why"] == "requires_approval"
+    assert len(document.document["waiting"][0]["digest"]) == 64
+    assert "hunter2" in room.on("show", run_id, "--unredacted").out
+
+
+def test_a_replay_calls_nobody_and_can_stop_anywhere(room: Room) -> None:
+    """The same transitions as the run had, each with its guards, from the trail alone."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    room.on("approve", run_id, script=["Done."])
+    (room.folder / "letters.py").unlink()
+    whole = room.on("replay", run_id)
+    assert whole.code == 0
+    assert "steps_spent=no (max_steps=10, steps=1)" in whole.out
+    assert "EXECUTE --executed--> OBSERVE  send(password='', to='Ana')" in whole.out
+    assert "FINISH, step 2, 30 tokens, answer: Done." in whole.out
+    part = room.on("replay", run_id, "--to", "2", "--json").document
+    assert (part["state"], part["ended"], [one["seq"] for one in part["transitions"]]) == ("REVIEW", False, [1, 2])
+    assert "there is no transition 99; the run has 8" in error_of(room.on("replay", run_id, "--to", "99"))
+    assert room.sent() == ["Ana"]
+
+
+def test_a_fork_says_what_it_would_repeat_and_asks_before_it_does(room: Room) -> None:
+    """A new run with the same past; a call that the old one made needs approval there, whatever the policy was."""
+    (room.folder / "killed").touch()
+    room.run([call("unsafe", to="Ana"), "Done."], tools="unsafe")
+    (run_id,) = room.ids()
+    made = room.on("fork", run_id, "--at", "1", "--run-id", "second", "--resume", script=[])
+    assert (made.code, made.out) == (4, "")
+    assert "unsafe(to='Ana')" in made.err
+    assert room.sent() == ["Ana"]
+    assert f"forked   from {run_id} at transition 1" in room.on("show", "second").out
+    assert "there is a run 'second' already" in error_of(room.on("fork", run_id, "--at", "1", "--run-id", "second"))
+    assert "has ended at transition" in error_of(room.on("fork", run_id, "--at", "7"))
+
+
+def test_an_audit_says_what_it_cannot_show(room: Room) -> None:
+    """A chain without a key, and a run that has not ended, are said plainly; a seal kept elsewhere is looked for."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    done = room.on("audit", run_id)
+    assert done.code == 0
+    assert done.out.startswith(f"ok       {run_id}: 6 entries, 2 transitions, sha256, not ended, head ")
+    assert "not that somebody rewrote the whole trail" in done.out
+    assert "were cut off shows only against a seal kept elsewhere" in done.out
+    head = room.on("audit", run_id, "--json").document["head"]
+    assert room.on("audit", run_id, "--head", head).code == 0
+    assert room.on("audit", run_id, "--head", "0" * 64).code == 1
+    assert "name one run, or check them --all" in error_of(room.on("audit"))
+
+
+def test_json_of_a_stored_run_has_what_a_decision_needs(room: Room) -> None:
+    """The document of `run` gives a program the digest of each call that waits, and the newest seal."""
+    document = room.run([ANA], "--json").document
+    (pending,) = document["pending"]
+    assert set(pending) == {"id", "tool", "arguments", "why", "digest", "expires_at"}
+    assert document["trail_head"] == room.on("audit", document["run_id"], "--json").document["head"]
+
+
+def test_an_export_goes_to_a_file_or_to_standard_output(room: Room) -> None:
+    """The same text either way; secrets only when asked for."""
+    room.run([call("send", to="Ana", password="hunter2")])
+    (run_id,) = room.ids()
+    shown = room.on("export", run_id).out
+    assert room.on("export", run_id, "-o", "run.jsonl").out == ""
+    assert (room.folder / "run.jsonl").read_text(encoding="utf-8") == shown
+    assert [json.loads(line)["seq"] for line in shown.splitlines()] == list(range(6))
+    assert "hunter2" not in shown
+    assert "hunter2" in room.on("export", run_id, "--unredacted").out
+    assert "cannot write" in error_of(room.on("export", run_id, "-o", "none/run.csv", "-f", "csv"))

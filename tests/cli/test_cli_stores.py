@@ -1,0 +1,169 @@
+"""Stored runs from the command line: where they are kept, which there are, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from urllib.parse import quote
+
+import pytest
+
+from fsm_agent.testing import server
+from fsm_agent.trail import SQLiteTrail
+from fsm_agent.trail.store import Batch
+from tests.cli.kit import fsm
+from tests.cli.room import ANA, Room, error_of
+
+
+def test_the_environment_names_the_store(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With FSM_AGENT_STORE no command needs --store, and none is suggested."""
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db")
+    with server([ANA]) as s:
+        done = fsm("run", "x", "--base-url", s.base_url, "--tools", "letters:send", "--approve", "defer")
+    assert done.code == 4
+    assert "--store" not in done.err
+    assert len(fsm("runs").out.splitlines()) == 2
+
+
+def test_a_directory_is_a_store_of_json_lines(room: Room) -> None:
+    """A name that ends in a slash, and later the directory itself."""
+    folder = Room(room.folder, "trails/")
+    assert folder.run([ANA]).code == 4
+    assert list((room.folder / "trails").glob("*.jsonl"))
+    again = Room(room.folder, "trails")
+    assert again.on("approve", again.ids()[0], script=["Done."]).out == "Done.\n"
+
+
+def test_a_server_is_a_store_whose_password_is_never_shown(room: Room) -> None:
+    """postgresql://... works like a file; what is suggested and what is said names the server, not the password."""
+    pytest.importorskip("psycopg")
+    from tests.trail.postgres_server import serving  # needs psycopg
+
+    with serving() as started:
+        parts = dict(pair.split("=", 1) for pair in started.new_database().split())
+        url = f"postgresql://{parts.pop('user')}:hunter2@/{parts.pop('dbname')}?"
+        remote = Room(room.folder, url + "&".join(f"{name}={quote(value, safe='')}" for name, value in parts.items()))
+        begun = remote.run([ANA])
+        assert begun.code == 4
+        (run_id,) = remote.ids()
+        assert f"approve {run_id[:8]} --store 'postgresql://" in begun.err
+        assert "hunter2" not in begun.err + remote.on("show", run_id).out
+        assert remote.on("approve", run_id, script=["Done."]).out == "Done.\n"
+        assert remote.on("audit", "--all").code == 0
+
+
+def test_to_defer_needs_a_store(room: Room) -> None:
+    """Nothing runs that could not be gone on with."""
+    with server([]) as s:
+        done = fsm("run", "x", "--base-url", s.base_url, "--approve", "defer", "--quiet")
+    assert "needs --store FILE" in error_of(done)
+
+
+def test_the_trail_keeps_no_secret_of_the_agent(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header says how the agent was made, without keys and without what stands in a URL beside the server."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "a1B2" * 8)
+    with server(["Hello."]) as s:
+        url = s.base_url.replace("http://", "http://me:hunter2@")
+        assert fsm("run", "x", "--model", "fake", "--base-url", url, "--store", "runs.db", "--files", ".").code in (
+            0,
+            1,
+        )
+    raw = b"".join(file.read_bytes() for file in room.folder.glob("runs.db*"))
+    assert b"made_by" in raw
+    assert b"hunter2" not in raw
+    assert b"a1B2" not in raw
+
+
+def test_runs_are_listed_newest_first_and_by_status(room: Room) -> None:
+    """A line each, with status and reason; --status keeps some, --json says everything."""
+    room.run(["Hello."])
+    room.run([ANA])
+    waiting, ended = room.ids()
+    lines = room.on("runs").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["run", waiting, ended]
+    assert "completed (answered)" in lines[2]
+    assert [one["run_id"] for one in room.on("runs", "--status", "suspended", "--json").document] == [waiting]
+    assert room.on("runs", "--status", "failed").out == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "approve", "resume", "cancel", "replay", "fork", "audit", "export", "answer"]
+)
+def test_what_is_not_there_is_one_line(room: Room, command: str) -> None:
+    """No store, none of that name, an unknown run: a line that says so, exit code 2, and nothing is made."""
+    rest = {"fork": ["--at", "1"], "answer": ["It is so."]}.get(command, [])
+    assert "no store is given" in error_of(fsm(command, "x", *rest))
+    assert "there is no store 'none.db'" in error_of(fsm(command, "x", *rest, "--store", "none.db"))
+    assert not (room.folder / "none.db").exists()
+    SQLiteTrail("runs.db").append(
+        Batch(run_id="r", owner="", lease=0.0, time=0.0, status="running", entries=())
+    ).exception()
+    room.run(["Hello."])
+    assert "there is no run 'x'" in error_of(room.on(command, "x", *rest))
+
+
+def test_a_beginning_names_a_run_when_it_is_the_only_one(room: Room) -> None:
+    """A unique prefix is enough everywhere; one of several is refused with their names."""
+    room.run(["Hello."])
+    room.run(["Hello."])
+    first, second = room.ids()
+    for other in room.ids():
+        assert room.on("fork", other, "--at", "1", "--run-id", f"same-{other[:4]}").code == 0
+    said = error_of(room.on("show", "same-"))
+    assert "2 runs begin with 'same-'" in said
+    assert f"same-{first[:4]}" in said
+    assert f"run      same-{second[:4]}" in room.on("show", f"same-{second[:4]}"[:-1]).out or first[:3] == second[:3]
+    assert "stopped in FINISH" in fsm("diagram", "--run", first[:13], "--store", "runs.db").out
+
+
+def test_a_run_that_another_process_holds_is_left_alone(room: Room) -> None:
+    """Who holds it is said; nothing of it is changed."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    trails = SQLiteTrail("runs.db")
+    trails.claim(run_id, f"elsewhere:{os.getpid()}:token", 9e9, 0.0)
+    trails.close()
+    assert "held by elsewhere" in room.on("show", run_id).out
+    assert "elsewhere" in room.on("runs").out
+    for command in ("approve", "resume", "cancel"):
+        assert (
+            "is held by elsewhere"
+            in room.on(command, run_id, *(["--model", "openai:x"] if command == "resume" else [])).err
+        )
+    assert room.on("show", run_id, "--json").document["waiting"]
+
+
+def test_another_key_is_told_apart_from_damage(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trail sealed with a key is refused without it, by a line that says which."""
+    monkeypatch.setenv("FSM_AGENT_TRAIL_HMAC_KEY", "one key of many bytes")
+    room.run([ANA])
+    (run_id,) = room.ids()
+    assert "no key" not in room.on("audit", run_id).out
+    monkeypatch.setenv("FSM_AGENT_TRAIL_HMAC_KEY", "another key of many bytes")
+    for command in ("show", "approve", "resume", "replay", "export"):
+        assert "give the key that wrote it" in error_of(room.on(command, run_id))
+    checked = room.on("audit", run_id)
+    assert checked.code == 1
+    assert "give the key that wrote it" in checked.out
+
+
+def test_a_damaged_trail_is_found_located_and_used_for_nothing(room: Room) -> None:
+    """One changed character: the audit names the entry and exits with 1, every other command refuses."""
+    room.run([ANA])
+    room.run(["Hello."])
+    other, run_id = room.ids()
+    with sqlite3.connect("runs.db") as link:
+        link.execute("UPDATE entries SET text = replace(text, 'Ana', 'Eve') WHERE run_id = ? AND seq = 2", (run_id,))
+    link.close()
+    for command in ("show", "approve", "resume", "replay", "export", "cancel"):
+        assert "entry 2" in error_of(room.on(command, run_id))
+    one = room.on("audit", run_id, "--json")
+    assert (one.code, one.document["ok"], one.document["findings"][0]["entry"]) == (1, False, 2)
+    both = room.on("audit", "--all")
+    assert both.code == 1
+    assert f"NOT OK   {run_id}" in both.out
+    assert f"ok       {other}" in both.out
+    for file in room.folder.glob("runs.db*"):
+        file.write_bytes(b"no database at all")
+    assert room.on("audit", "--all").code == 1
+    assert "damaged, or no trail" in room.on("runs").err
