@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from inspect import GEN_CREATED, getgeneratorstate
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import ensure_config
@@ -58,16 +58,23 @@ __all__ = ["Agent", "StreamItem"]
 class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     """An agent whose loop is the table. Safe to share: runs of one agent never share state.
 
-    `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b". `tools` are typed functions, `Tool`s and
-    LangChain tools, or a `Registry` that may change while runs go on. `limits` default to `Limits.from_env()`. `dialect` is "native",
-    "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else "native". `memory`
-    defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need approval; without it
-    such a run is suspended. `store` is where runs are written down, so that they survive their process: a path (an SQLite file, for
-    conversations too) or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
+    `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b"; `base_url` is the OpenAI-compatible server of a
+    model that is named. `tools` are typed functions, `Tool`s and LangChain tools, or a `Registry` that may change while runs go on.
+    `limits` default to `Limits.from_env()`. `system` is the system text, by default a general one; what a task brings follows it.
+    `dialect` is "native", "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else
+    "native". `memory` defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need
+    approval; without it such a run is suspended. `ladder` names what may be tried when calls keep failing or a limit is reached
+    ("fallback", "strategy", "answer"), by default all.
+
+    `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
+    it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
     `config["configurable"]["thread_id"]`, by default in memory. `chain` seals the trail and `cipher` encrypts it, by default as the
-    environment says (`chain_from_env`, `cipher_from_env`). `language` ("en", "zh") is what the model is addressed in, by default the
-    script of the task. `logger` is a structlog logger, by default the host's; `observers` are told each transition. `origin` is JSON data
-    that the header of each trail keeps, to find again how the agent was made.
+    environment says (`chain_from_env`, `cipher_from_env`). `origin` is JSON data that the header of each trail keeps, to find again how
+    the agent was made.
+
+    `language` ("en", "zh") is what the model is addressed in, by default the script of the task. `logger` is a structlog logger, by
+    default the host's; `observers` are told each transition; `name` is what tracers call a run. `clock` is the time of day, the stopwatch
+    and the sleep of its runs, by default the system's.
 
     Raises `fsm_agent.errors.DefinitionError` for a wrong definition. What a model or a tool does never raises: it ends the run, typed.
     """
@@ -106,7 +113,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             dialect=dialect_for(dialect, model),
             memory=fitted(Window() if memory is None else memory, chosen),
             system=system,
-            ladder=frozenset(Rung if ladder is None else ladder),
+            ladder=frozenset(Rung) if ladder is None else _known("rung of the ladder", ladder, Rung),
         )
         self._counter = counter_for(chosen)
         self._recall = recall
@@ -118,6 +125,8 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         )
         asking.check(self.tools.names())
         performer = Performer(asking, ToolPerformer(self.tools), approve)
+        if language is not None:
+            _known("language", [language], get_args(Language))
         self._language = language
         self._clock: Clock = SystemClock() if clock is None else clock
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)
@@ -197,9 +206,8 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         try:
             return flown(remembering(self._recall, run, items))
         except BaseException:
-            if (
-                getgeneratorstate(items) == GEN_CREATED
-            ):  # Ctrl-C came before the run went on, so that nothing of it can let go
+            # Ctrl-C came before the run went on, so that nothing of it can let go.
+            if getgeneratorstate(items) == GEN_CREATED:
                 self._runner.put_back(run)
             raise
 
@@ -233,10 +241,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         without arguments, nothing pauses any more. Returns the agent.
         """
         steps = (after_step,) if isinstance(after_step, int) else tuple(after_step)
-        try:
-            wanted = frozenset(State(state) for state in states)
-        except ValueError as error:
-            raise DefinitionError(f"{error}; the states are {', '.join(State)}") from error
+        wanted = frozenset(State(state) for state in _known("state", states, State))
         if wanted & TERMINAL or any(step < 1 for step in steps):
             raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
         self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
@@ -320,6 +325,14 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             pauses=self._pauses,
             trail=None if self._journal is None else self._journal.begin(ctx, DEFAULT_MACHINE),
         )
+
+
+def _known(what: str, given: Iterable[str], every: Iterable[str]) -> frozenset[str]:
+    """The names in `given`. Raises `DefinitionError` for one that is not among `every`."""
+    names, known = frozenset(given), tuple(every)
+    for name in names.difference(known):
+        raise DefinitionError(f"{what} {name!r} does not exist; there are {', '.join(known)}")
+    return names
 
 
 async def _alast(items: AsyncIterator[StreamItem]) -> RunResult:

@@ -1491,8 +1491,11 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(ScriptedModel([]), dialect="klingon"), "klingon"),
         (lambda: Agent(ScriptedModel([]), limits=Limits(max_steps=0)), "max_steps"),
         (lambda: Agent("gpt-4o-mini"), "OPENAI_API_KEY"),
+        (lambda: Agent(ScriptedModel([]), ladder=["rope"]), "fallback, strategy, answer"),
+        (lambda: Agent(ScriptedModel([]), language="fr"), "en, zh"),  # type: ignore[arg-type]  # that is the point
+        (lambda: Agent(ScriptedModel([])).pause_at("LUNCH"), "PLAN"),
     ],
-    ids=["object", "none", "function", "tool", "twice", "dialect", "limits", "key"],
+    ids=["object", "none", "function", "tool", "twice", "dialect", "limits", "key", "ladder", "language", "state"],
 )
 def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent], says: str) -> None:
     """What is wrong with a definition is said at once, with what to give instead."""
