@@ -253,7 +253,7 @@ def _locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-if sys.platform == "win32":  # pragma: no cover
+if sys.platform == "win32":  # pragma: no cover - only one of the two can run here
     import msvcrt
 
     def _try_lock(descriptor: int) -> bool:

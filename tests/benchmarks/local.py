@@ -1,4 +1,6 @@
-"""How many of the forty small tasks a local model answers right: through the engine as it is set up by default, and in a plain loop.
+"""How many of the forty small tasks a local model answers right, through the engine as it is set up by default.
+
+`--held-out` takes the twenty other tasks instead, `--plain` adds the same model in a plain loop.
 
     python -m tests.benchmarks.local [local:0.5b local:1.5b] [--held-out] [--plain] [--kind two-step] [--verbose]
 

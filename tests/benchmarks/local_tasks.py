@@ -226,4 +226,4 @@ HELD_OUT: tuple[Task, ...] = (
     _numeric("chinese", "去苏州的 3 张车票一共多少钱?", (m.query_fare, m.times), 118.5, also=(39.5,)),
     _numeric("chinese", "36 除以 8 等于多少?", (m.plus, m.share), 4.5),
 )
-"""Four of each kind with other tools and words, measured only after the prompts had been settled."""
+"""Four of each kind, with other tools and words than those that the prompts were written with."""
