@@ -15,13 +15,24 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 
 from fsm_agent.frozen import quick
 
-__all__ = ["Block", "Mould", "block", "call_ids", "estimate_text", "estimate_tokens", "flatten", "text_of"]
+__all__ = [
+    "Block",
+    "Mould",
+    "block",
+    "call_ids",
+    "correction",
+    "estimate_text",
+    "estimate_tokens",
+    "flatten",
+    "text_of",
+]
 
 M = TypeVar("M", bound=BaseMessage)
 BlockKind = Literal["task", "round", "answer", "note", "summary"]
 _PER_MESSAGE = 4
 _written = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _IMAGE_TOKENS = 1_000
+_FACTOR_RANGE = (0.5, 4.0)
 
 
 @quick
@@ -93,6 +104,12 @@ def estimate_tokens(messages: Iterable[AnyMessage], count: Callable[[str], int] 
             for call in message.tool_calls:
                 total += 8 + count(call["name"]) + count(_written(call["args"]))
     return total
+
+
+def correction(counted: float, estimated: float) -> float:
+    """What an estimate must be multiplied by to be the count; between 0.5 and 4, so that one odd count cannot mislead a budget."""
+    low, high = _FACTOR_RANGE
+    return min(max(counted / estimated, low), high)
 
 
 class Mould(Generic[M]):

@@ -24,7 +24,6 @@ class Texts:
     repeat_warning: str
     repeated: str
     twice_in_reply: str
-    over_tool_limit: str
     interrupted: str
     in_doubt: str
     denied: str
@@ -67,7 +66,6 @@ EN: Final = Texts(
     repeat_warning="Note: this same call has now given the same result {count} times. Use the result; the same call will be refused next time.",
     repeated="Refused: {tool} was already called {count} times with these arguments and gave the same result. Use that result, or do something else.",
     twice_in_reply="Not executed again: your reply asks for this same call of {tool} twice; it is executed once.",
-    over_tool_limit="Not executed: the run may execute {limit} tool calls and {used} are used.",
     interrupted="Not executed: the run stopped before this call.",
     in_doubt="Outcome unknown: the program stopped while {tool} was under way. It may have taken effect. "
     "Do not assume either; check it with another tool, or say so.",
@@ -122,7 +120,6 @@ ZH: Final = Texts(
     repeat_warning="注意：同样的调用已经 {count} 次得到同样的结果。请使用这个结果；下一次同样的调用会被拒绝。",
     repeated="已拒绝：{tool} 已用同样的参数调用过 {count} 次，结果相同。请使用该结果，或者换一种做法。",
     twice_in_reply="未重复执行：你的回复两次要求对 {tool} 的同样调用，只执行一次。",
-    over_tool_limit="未执行：本次运行最多执行 {limit} 次工具调用，已用 {used} 次。",
     interrupted="未执行：运行在此调用之前已停止。",
     in_doubt="结果未知：程序在调用 {tool} 期间中断，该调用可能已经生效。不要假定已生效或未生效；请用其他工具核实，或如实说明。",
     denied="此调用被人工拒绝：{reason}",

@@ -27,7 +27,7 @@ __all__ = [
     "usable_tokens",
 ]
 
-_REQUEST_TOKENS: Final = 8
+_REQUEST_TOKENS: Final = 4
 _MAX_OVERFLOWS: Final = 3
 _SHARE_TRIED: Final = 0.9
 """Of the room that the server has, by its own numbers; the reply needs some too."""
@@ -68,8 +68,7 @@ def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None
 
 def opening_texts(ctx: Context) -> tuple[str, ...]:
     """What the first prompt of a run is made of: system text, tools, and the task."""
-    tools = [tool.full_description + json.dumps(tool.parameters()) for tool in _offered(ctx)]
-    return (ctx.system_text, *tools, ctx.task)
+    return (ctx.system_text, *_schemas(_offered(ctx)), ctx.task)
 
 
 def usable_tokens(ctx: Context) -> int | None:
@@ -144,6 +143,11 @@ def _offered(ctx: Context) -> tuple[Tool, ...]:
     return found
 
 
+def _schemas(tools: Sequence[Tool]) -> tuple[str, ...]:
+    """What a server is told of each tool, as text."""
+    return tuple(tool.full_description + json.dumps(tool.parameters()) for tool in tools)
+
+
 def _overhead(ctx: Context, purpose: Purpose) -> int:
     """Tokens of the system text and, when tools are offered, of their schemas; the same for every step until the tools change."""
     key = ("overhead", ctx.setup.tools.version, ctx.language, purpose)
@@ -153,13 +157,8 @@ def _overhead(ctx: Context, purpose: Purpose) -> int:
         prompt = Prompt(
             system=ctx.own_system_text, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task
         )
-        messages = ctx.setup.dialect.compose(prompt)
-        written = sum(estimate_text(str(message.content)) for message in messages) + 4 * max(len(messages) - 1, 0)
-        bound = (
-            sum(estimate_text(tool.full_description + json.dumps(tool.parameters())) for tool in tools)
-            if ctx.setup.dialect.native_tools
-            else 0
-        )
-        found = ctx.setup.memo[key] = written + bound
+        bound = _schemas(tools) if ctx.setup.dialect.native_tools else ()
+        written = estimate_tokens(ctx.setup.dialect.compose(prompt))
+        found = ctx.setup.memo[key] = written + sum(estimate_text(schema) for schema in bound)
     # Not in what is kept: it is another one for each run.
     return found if not ctx.system else found + estimate_text(ctx.system) + 1

@@ -12,7 +12,7 @@ from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Answer, Purpose
 from fsm_agent.dialects.repair import split_thinking
 from fsm_agent.effects import CallModel, ModelFailed, Outcome, Replied
-from fsm_agent.history import estimate_text
+from fsm_agent.history import correction, estimate_text
 from fsm_agent.memory.summary import summary_block
 from fsm_agent.memory.views import is_round
 from fsm_agent.prompt import estimate_prompt, leaving, prompt_of, smaller_room, summary_call, usable_tokens
@@ -24,7 +24,6 @@ EVENTS: Final = frozenset(
         *(Event.COMPACTED, Event.SUMMARY_FAILED, Event.OVERFLOWED),
     }
 )
-_FACTOR_RANGE: Final = (0.5, 4.0)
 _SHORT_SUMMARY: Final = 400
 """Tokens that a summary may always have, however little it tells of."""
 
@@ -148,9 +147,8 @@ def _counted(ctx: Context, outcome: Replied | ModelFailed) -> dict[str, Any]:
 
 
 def _factor(ctx: Context, reply: Replied) -> float:
-    """What the server's own prompt count says of our estimate, bounded, so that one odd report cannot mislead the budget."""
+    """What the server's own prompt count says of our estimate, as it was when there is none."""
     estimate = estimate_prompt(ctx, "answer" if ctx.forced else "plan") / ctx.prompt_factor
     if not reply.prompt_tokens or estimate <= 0:
         return ctx.prompt_factor
-    low, high = _FACTOR_RANGE
-    return min(max(reply.prompt_tokens / estimate, low), high)
+    return correction(reply.prompt_tokens, estimate)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
 
 from langchain_core.messages import HumanMessage, ToolMessage
 
@@ -62,10 +62,10 @@ class KeyFacts:
         """What the inner memory wants summarised, if it is one that does."""
         return self.inner.leaving(history, failed_at) if isinstance(self.inner, Compacting) else None
 
-    def for_context(self, tokens: int) -> Any:
+    def for_context(self, tokens: int) -> Self:
         """The same with an inner memory for a model whose context holds `tokens`."""
         sized = getattr(self.inner, "for_context", None)
-        return self if sized is None else KeyFacts(sized(tokens), self.per_round, self.at_most)
+        return self if sized is None else replace(self, inner=sized(tokens))
 
 
 def _facts_of(one: Block, per_round: int) -> list[str]:

@@ -7,7 +7,8 @@ and a replay of it, see nothing but text.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.dialects.base import Done
@@ -36,7 +37,8 @@ class Recall:
     recalled, for a store whose `similarity_search_with_score` gives similarities; None recalls the nearest, however far.
 
     One `Recall` is one memory, and whatever it holds may be shown to any run of an agent that has it: give each user one of their own.
-    Equal texts are kept once. A store that fails never fails a run: `last_error` says what it said, "" after a success.
+    Equal texts are kept once. A store that fails never fails a run: `last_error` is what it said since something was last
+    recalled, "" for nothing.
     Raises `DefinitionError` for `k` < 1 or a store that is none.
     """
 
@@ -57,54 +59,50 @@ class Recall:
 
     def recall(self, task: str) -> tuple[str, ...]:
         """The texts nearest to `task`, nearest first; () when there are none, or the store fails."""
-        try:
+        self.last_error = ""
+        found: tuple[str, ...] = ()
+        with self._sparing_the_run():
             if self.least is None:
                 found = _texts(self.store.similarity_search(task, k=self.k))
             else:
                 found = self._near(self.store.similarity_search_with_score(task, k=self.k))
-        except Exception as error:  # noqa: BLE001 - a store is somebody else's code, and its loss must not cost the run
-            self._failed(error)
-            return ()
-        self.last_error = ""
         return found
 
     async def arecall(self, task: str) -> tuple[str, ...]:
         """`recall` on the event loop."""
-        try:
+        self.last_error = ""
+        found: tuple[str, ...] = ()
+        with self._sparing_the_run():
             if self.least is None:
                 found = _texts(await self.store.asimilarity_search(task, k=self.k))
             else:
                 found = self._near(await self.store.asimilarity_search_with_score(task, k=self.k))
-        except Exception as error:  # noqa: BLE001 - the same
-            self._failed(error)
-            return ()
-        self.last_error = ""
         return found
 
     def remember(self, texts: Sequence[str], metadata: dict[str, Any]) -> None:
         """Keep `texts`, each with `metadata`."""
         if texts:
-            try:
+            with self._sparing_the_run():
                 documents, ids = _documents(texts, metadata)
                 self.store.add_documents(documents, ids=ids)
-            except Exception as error:  # noqa: BLE001 - the same
-                self._failed(error)
 
     async def aremember(self, texts: Sequence[str], metadata: dict[str, Any]) -> None:
         """`remember` on the event loop."""
         if texts:
-            try:
+            with self._sparing_the_run():
                 documents, ids = _documents(texts, metadata)
                 await self.store.aadd_documents(documents, ids=ids)
-            except Exception as error:  # noqa: BLE001 - the same
-                self._failed(error)
+
+    @contextmanager
+    def _sparing_the_run(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a store is somebody else's code, and its loss must not cost the run
+            self.last_error = f"{type(error).__name__}: {error}"
 
     def _near(self, scored: Iterable[tuple[Document, float]]) -> tuple[str, ...]:
         assert self.least is not None, "asked only with a least similarity"
         return _texts(document for document, score in scored if score >= self.least)
-
-    def _failed(self, error: Exception) -> None:
-        self.last_error = f"{type(error).__name__}: {error}"
 
 
 def found_out(task: str, answer: str | None, history: Iterable[Block], done: Iterable[Done]) -> tuple[str, ...]:

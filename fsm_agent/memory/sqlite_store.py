@@ -49,7 +49,7 @@ class SQLiteConversations(StoredConversations):
         self._wait = positive(type(self).__name__, "wait", wait)
         super().__init__(lease=lease)
         try:
-            with self._use:
+            with self._use, self._named_errors():
                 self._connected()
         except ConversationError as error:
             raise DefinitionError(str(error)) from error
@@ -150,8 +150,7 @@ class SQLiteConversations(StoredConversations):
 
     def _connected(self) -> sqlite3.Connection:
         if self._database is None:
-            with self._named_errors():
-                self._database = self._connect()
+            self._database = self._connect()
             self._closing = weakref.finalize(self, self._database.close)
         return self._database
 

@@ -145,14 +145,10 @@ class StoredConversations(ABC):
         """Let every claim hold for another `lease` seconds. A thread of its own calls this three times a lease; it never raises."""
         with self._lock:
             claims = {thread_id: held.claim for thread_id, held in self._held.items()}
-        if not claims:
-            return
-        try:
-            self._extend(claims)
-        except (
-            FsmAgentError
-        ):  # it is tried again before the lease ends; what was lost is seen when the thread is given back
-            pass
+        if claims:
+            # It is tried again before the lease ends; what was lost is seen when the thread is given back.
+            with suppress(FsmAgentError):
+                self._extend(claims)
 
     def dispose(self) -> None:
         """Give back every thread unchanged, and close what is open. The end of a `with` block does the same."""

@@ -21,11 +21,10 @@ from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableBinding
 
 from fsm_agent.effects import Replied, Usage
-from fsm_agent.history import estimate_text, estimate_tokens
+from fsm_agent.history import correction, estimate_text, estimate_tokens
 
 __all__ = ["ESTIMATE", "TokenCounter", "counter_for", "fitted"]
 
-_FACTOR_RANGE: Final = (0.5, 4.0)
 _LONGEST: Final = 100_000
 """Characters of one text beyond which it is estimated: a tokenizer may take long over a text without spaces."""
 
@@ -57,8 +56,7 @@ class TokenCounter:
             return 1.0
         sample = texts()
         estimated = sum(estimate_text(text) for text in sample)
-        low, high = _FACTOR_RANGE
-        return min(max(sum(self.count(text) for text in sample) / estimated, low), high) if estimated else 1.0
+        return correction(sum(self.count(text) for text in sample), estimated) if estimated else 1.0
 
     def completed(self, reply: Replied, messages: Iterable[AnyMessage], schemas: Iterable[str]) -> Replied:
         """`reply` with this count for the tokens that the server did not report. They stay marked as estimated."""

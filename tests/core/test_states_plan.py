@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.messages import SystemMessage
 
 from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Failure
@@ -227,10 +228,10 @@ def test_the_estimate_is_made_of_blocks_system_text_and_schemas() -> None:
     """Native tools travel beside the messages; the correction is for all of it, and the request has its own few tokens."""
     ctx = play(ADD, gives("3"), setup=make_setup(tools=TOOLS[:2], system="Be brief."))[-1].fired.ctx
     schemas = sum(estimate_text(one.full_description + json.dumps(one.parameters())) for one in TOOLS[:2])
-    whole = sum(one.tokens for one in ctx.blocks) + estimate_text("Be brief.") + schemas
-    assert estimate_prompt(ctx, "plan") == whole + 8
-    assert estimate_prompt(ctx, "answer") == whole - schemas + 8
-    assert estimate_prompt(ctx.change(prompt_factor=2.0), "plan") == 2 * whole + 8
+    whole = sum(one.tokens for one in ctx.blocks) + estimate_tokens([SystemMessage("Be brief.")]) + schemas
+    assert estimate_prompt(ctx, "plan") == whole + 4
+    assert estimate_prompt(ctx, "answer") == whole - schemas + 4
+    assert estimate_prompt(ctx.change(prompt_factor=2.0), "plan") == 2 * whole + 4
 
 
 @pytest.mark.parametrize("name", DIALECTS)
