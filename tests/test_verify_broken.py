@@ -16,6 +16,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
 from fsm_agent.table import TABLE, Row
 from fsm_agent.verify import Certificate, Fault, verify
+from fsm_agent.verify.wording import PROVED
 
 S, E, R = State, Event, StopReason
 SMALL = Limits(max_steps=3, no_progress_steps=2, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
@@ -32,6 +33,14 @@ def put(name: str, *rows: Row) -> tuple[Row, ...]:
     """The table with `rows` in the place of one."""
     place = [str(row) for row in TABLE].index(name)
     return (*TABLE[:place], *rows, *TABLE[place + 1 :])
+
+
+def moved(name: str, before: str) -> tuple[Row, ...]:
+    """The table with one row moved before another."""
+    rows = {str(row): row for row in TABLE}
+    rest = [row for row in TABLE if row is not rows[name]]
+    place = rest.index(rows[before])
+    return (*rest[:place], rows[name], *rest[place:])
 
 
 def negated(guard: Guard) -> Guard:
@@ -79,106 +88,149 @@ APPROVAL_NEGATED = put(
     "VALIDATE --accepted [approval_required]--> REVIEW",
     Row(S.VALIDATE, E.ACCEPTED, S.REVIEW, (negated(g.approval_required),)),
 )
+NO_PROGRESS = without(
+    "DECIDE --decided [no_progress, can_answer_now]--> DEGRADE", "DECIDE --decided [no_progress]--> ABORT"
+)
+# A guard of that name is taken at its word: it ends a run that was cut short before, for the reason of then.
+NOT_FORCED = Guard("answer_failed", "the answer was not forced", lambda ctx: (not ctx.forced, {}))
+DEGRADE_FIRST = "DECIDE --decided [failures_reached, can_degrade]--> DEGRADE"
 NO_CIRCUIT = without(
     "DECIDE --decided [circuit_open, model_failing]--> ABORT", "DECIDE --decided [circuit_open]--> ABORT"
 )
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind", "row"),
-    [
-        pytest.param(NO_STEPS_SPENT, "steps", "PLAN --replied--> VALIDATE", id="the rows for max_steps removed"),
-        pytest.param(NO_REPEATED, "repeat", ACCEPTED, id="the rows for repeated calls removed"),
-        pytest.param(NO_TOOL_LIMIT, "tool_calls", ACCEPTED, id="the rows for max_tool_calls removed"),
-        pytest.param(NO_BUDGET, "tokens", "DECIDE --decided--> PLAN", id="the rows for the token budget removed"),
-        pytest.param(
-            without("VALIDATE --accepted [deadline_passed]--> ABORT"), "deadline", ACCEPTED, id="a deadline removed"
+BROKEN = [
+    pytest.param(NO_STEPS_SPENT, "steps", "PLAN --replied--> VALIDATE", id="the rows for max_steps removed"),
+    pytest.param(NO_REPEATED, "repeat", ACCEPTED, id="the rows for repeated calls removed"),
+    pytest.param(NO_TOOL_LIMIT, "tool_calls", ACCEPTED, id="the rows for max_tool_calls removed"),
+    pytest.param(NO_BUDGET, "tokens", "DECIDE --decided--> PLAN", id="the rows for the token budget removed"),
+    pytest.param(
+        without("VALIDATE --accepted [deadline_passed]--> ABORT"), "deadline", ACCEPTED, id="a deadline removed"
+    ),
+    pytest.param(
+        without("DECIDE --decided [nudges_spent]--> ABORT"),
+        "nudges",
+        "DECIDE --decided--> PLAN",
+        id="the row for empty replies removed",
+    ),
+    pytest.param(NO_CIRCUIT, "failures", "DECIDE --decided--> PLAN", id="the circuit breaker removed"),
+    pytest.param(NO_PROGRESS, "progress", "DECIDE --decided--> PLAN", id="the rows for no progress removed"),
+    pytest.param(
+        moved(DEGRADE_FIRST, "DECIDE --decided [deadline_passed]--> ABORT"),
+        "deadline",
+        DEGRADE_FIRST,
+        id="another strategy after the deadline",
+    ),
+    pytest.param(
+        moved(DEGRADE_FIRST, "DECIDE --decided [token_budget_spent, can_answer_now]--> DEGRADE"),
+        "tokens",
+        DEGRADE_FIRST,
+        id="another strategy without tokens",
+    ),
+    pytest.param(
+        put("DECIDE --decided [answer_failed]--> ABORT", Row(S.DECIDE, E.DECIDED, S.ABORT, (NOT_FORCED,))),
+        "reason",
+        "DECIDE --decided [answer_failed]--> ABORT",
+        id="aborted before there is a reason",
+    ),
+    pytest.param(APPROVAL_NEGATED, "approval", ACCEPTED, id="a guard negated"),
+    pytest.param(
+        put("REVIEW --edited--> VALIDATE", Row(S.REVIEW, E.EDITED, S.EXECUTE)),
+        "unchecked",
+        "REVIEW --edited--> EXECUTE",
+        id="a target changed",
+    ),
+    pytest.param(
+        put("PLAN --replied--> VALIDATE", Row(S.PLAN, E.REPLIED, S.EXECUTE)),
+        "unchecked",
+        "PLAN --replied--> EXECUTE",
+        id="EXECUTE entered from PLAN",
+    ),
+    pytest.param(
+        without("VALIDATE --accepted [repeated_action, can_answer_now]--> DEGRADE"),
+        "unasked",
+        "VALIDATE --accepted [repeated_action]--> ABORT",
+        id="the way to a forced answer removed",
+    ),
+    pytest.param(
+        put(
+            "VALIDATE --accepted [tool_calls_spent, can_answer_now]--> DEGRADE",
+            Row(S.VALIDATE, E.ACCEPTED, S.DEGRADE, (g.approval_required, g.can_answer_now), R.MAX_TOOL_CALLS),
         ),
-        pytest.param(
-            without("DECIDE --decided [nudges_spent]--> ABORT"),
-            "nudges",
-            "DECIDE --decided--> PLAN",
-            id="the row for empty replies removed",
+        "untrue",
+        "VALIDATE --accepted [approval_required, can_answer_now]--> DEGRADE",
+        id="a reason that does not hold",
+    ),
+    pytest.param(
+        put("EXECUTE --executed--> OBSERVE", Row(S.EXECUTE, E.EXECUTED, S.DECIDE)),
+        "lost",
+        "EXECUTE --executed--> DECIDE",
+        id="results that nobody observes",
+    ),
+    pytest.param(
+        without("REVIEW --denied [stop_requested]--> ABORT"),
+        "lost",
+        "REVIEW --denied--> OBSERVE",
+        id="a stop not heard",
+    ),
+    pytest.param(
+        put("PLAN --overflowed--> PLAN", Row(S.PLAN, E.OVERFLOWED, S.FINISH)),
+        "answer",
+        "PLAN --overflowed--> FINISH",
+        id="finished without an answer",
+    ),
+    pytest.param(
+        without("DECIDE --decided [answer_failed]--> ABORT"),
+        "forced",
+        "DECIDE --decided--> PLAN",
+        id="an answer forced twice",
+    ),
+    pytest.param(
+        put("DECIDE --decided [nudges_spent]--> ABORT", Row(S.DECIDE, E.DECIDED, S.ABORT, (NEVER,), R.EMPTY_REPLY)),
+        "dead",
+        "DECIDE --decided [never_so]--> ABORT",
+        id="a row that can never fire",
+    ),
+    pytest.param(
+        put(
+            "DECIDE --decided [no_progress]--> ABORT",
+            Row(S.DECIDE, E.DECIDED, S.ABORT, (g.no_progress,), R.NO_PROGRESS),
+            Row(S.DECIDE, E.DECIDED, S.ABORT, (g.model_failing,), R.MODEL_FAILED),
         ),
-        pytest.param(NO_CIRCUIT, "failures", "DECIDE --decided--> PLAN", id="the circuit breaker removed"),
-        pytest.param(APPROVAL_NEGATED, "approval", ACCEPTED, id="a guard negated"),
-        pytest.param(
-            put("REVIEW --edited--> VALIDATE", Row(S.REVIEW, E.EDITED, S.EXECUTE)),
-            "unchecked",
-            "REVIEW --edited--> EXECUTE",
-            id="a target changed",
-        ),
-        pytest.param(
-            put("PLAN --replied--> VALIDATE", Row(S.PLAN, E.REPLIED, S.EXECUTE)),
-            "unchecked",
-            "PLAN --replied--> EXECUTE",
-            id="EXECUTE entered from PLAN",
-        ),
-        pytest.param(
-            without("VALIDATE --accepted [repeated_action, can_answer_now]--> DEGRADE"),
-            "unasked",
-            "VALIDATE --accepted [repeated_action]--> ABORT",
-            id="the way to a forced answer removed",
-        ),
-        pytest.param(
-            put(
-                "VALIDATE --accepted [tool_calls_spent, can_answer_now]--> DEGRADE",
-                Row(S.VALIDATE, E.ACCEPTED, S.DEGRADE, (g.approval_required, g.can_answer_now), R.MAX_TOOL_CALLS),
-            ),
-            "untrue",
-            "VALIDATE --accepted [approval_required, can_answer_now]--> DEGRADE",
-            id="a reason that does not hold",
-        ),
-        pytest.param(
-            put("EXECUTE --executed--> OBSERVE", Row(S.EXECUTE, E.EXECUTED, S.DECIDE)),
-            "lost",
-            "EXECUTE --executed--> DECIDE",
-            id="results that nobody observes",
-        ),
-        pytest.param(
-            without("REVIEW --denied [stop_requested]--> ABORT"),
-            "lost",
-            "REVIEW --denied--> OBSERVE",
-            id="a stop not heard",
-        ),
-        pytest.param(
-            put("PLAN --overflowed--> PLAN", Row(S.PLAN, E.OVERFLOWED, S.FINISH)),
-            "answer",
-            "PLAN --overflowed--> FINISH",
-            id="finished without an answer",
-        ),
-        pytest.param(
-            without("DECIDE --decided [answer_failed]--> ABORT"),
-            "forced",
-            "DECIDE --decided--> PLAN",
-            id="an answer forced twice",
-        ),
-        pytest.param(
-            put("DECIDE --decided [nudges_spent]--> ABORT", Row(S.DECIDE, E.DECIDED, S.ABORT, (NEVER,), R.EMPTY_REPLY)),
-            "dead",
-            "DECIDE --decided [never_so]--> ABORT",
-            id="a row that can never fire",
-        ),
-        pytest.param(
-            put(
-                "DECIDE --decided [no_progress]--> ABORT",
-                Row(S.DECIDE, E.DECIDED, S.ABORT, (g.no_progress,), R.NO_PROGRESS),
-                Row(S.DECIDE, E.DECIDED, S.ABORT, (g.model_failing,), R.MODEL_FAILED),
-            ),
-            "dead",
-            "DECIDE --decided [model_failing]--> ABORT",
-            id="a row shadowed by its neighbours together",
-        ),
-    ],
-)
+        "dead",
+        "DECIDE --decided [model_failing]--> ABORT",
+        id="a row shadowed by its neighbours together",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "kind", "row"), BROKEN)
 def test_a_broken_table_is_blamed_on_the_right_row(rows: tuple[Row, ...], kind: str, row: str) -> None:
     """What the laws of a table let pass is found by exploring it, and the fault names the row."""
     Machine(rows)
     found = verify(SMALL.replace(deadline=9.0) if kind == "deadline" else SMALL, rows=rows)
     blamed = [str(one.row) for one in found.faults if one.kind == kind]
     assert row in blamed, str(found)
+    assert PROVED[kind] not in found.proved
     assert not found
     assert "NOT VERIFIED" in str(found)
+
+
+def test_nothing_is_proved_of_a_table_that_breaks_it_among_much_else() -> None:
+    """However many faults a table has, each kind is told, and none of those sentences stands under what was proved."""
+    guards = ("steps_spent", "tool_calls_spent", "token_budget_spent", "circuit_open", "no_progress", "nudges_spent")
+    more = ("repeated_action", "deadline_passed", "approval_required", "stop_requested", "answer_failed")
+    rows = tuple(row for row in TABLE if not {guard.name for guard in row.guards} & {*guards, *more})
+    found = verify(SMALL.replace(deadline=9.0), rows=rows)
+    broken = {"steps", "tool_calls", "tokens", "failures", "progress", "nudges", "repeat", "deadline", "approval"}
+    assert {one.kind for one in found.faults} >= broken | {"lost", "endless"}
+    assert not {PROVED[one.kind] for one in found.faults} & set(found.proved)
+    assert found.worst is None
+
+
+def test_no_claim_is_without_a_table_that_breaks_it() -> None:
+    """Each sentence of a certificate is taken away by a broken table: those above, one without end, or one that the laws refuse."""
+    assert {str(case.values[1]) for case in BROKEN} | {"endless", "refused"} == set(PROVED)
 
 
 @pytest.mark.parametrize(

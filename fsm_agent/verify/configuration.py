@@ -29,7 +29,6 @@ HOLDS: Final[dict[State, frozenset[str]]] = {
 In OBSERVE what happened to the calls: something ran or was answered; all were refused (`quiet`: in ways that are no failure); or there
 were none and a note says so. In DECIDE that the model call was withheld. States without an entry hold nothing.
 """
-_CARRIED: Final = frozenset({State.VALIDATE, State.REVIEW, State.EXECUTE, State.OBSERVE, State.RETRY, State.DEGRADE})
 _NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 
 
@@ -90,14 +89,16 @@ def settled(config: Config, bounds: Bounds) -> Config:
     if state in TERMINAL:
         return Config(state)
     of = config.failure.rstrip("+-")
-    failure = of if state in _CARRIED and of else config.failure if state is State.DECIDE else ""
-    if state is State.PLAN:
-        failure = of if of == "model" else ""
-    elif state in (State.VALIDATE, State.REVIEW, State.EXECUTE, State.OBSERVE) and failure:
-        failure = "tool"
-    counted = state not in (State.PLAN, State.DECIDE, State.DEGRADE) or (
-        (of == "model" and state is not State.DEGRADE) or failure == "tool+"
-    )
+    if state is State.DECIDE:
+        failure, counted = config.failure, config.failure == "tool+" or of == "model"
+    elif state is State.PLAN:
+        failure, counted = of if of == "model" else "", of == "model"
+    elif state is State.DEGRADE:
+        failure, counted = of, False
+    elif state is State.RETRY:
+        failure, counted = of, True
+    else:
+        failure, counted = "tool" if of else "", True
     caused = config.caused if state is State.DEGRADE or not config.caused else "set"
     return Config(
         state,

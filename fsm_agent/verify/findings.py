@@ -7,17 +7,16 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
-from fsm_agent.alphabet import Event
-from fsm_agent.errors import IllegalTransition
+from fsm_agent.ladder import Rung
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Evaluated, Machine
 from fsm_agent.records import Transitioned
 from fsm_agent.table import Row
 from fsm_agent.verify.certificate import Fault, Unused
-from fsm_agent.verify.configuration import Bounds, Config
-from fsm_agent.verify.graph import Arc, Breach, Graph, explore, way_to
+from fsm_agent.verify.configuration import Bounds
+from fsm_agent.verify.graph import Arc, Breach, Graph, explore, happenings, way_to
 from fsm_agent.verify.judge import Judge
-from fsm_agent.verify.outcomes import OUTCOMES, Happened
+from fsm_agent.verify.outcomes import Happened
 
 __all__ = ["faults_of", "unused_rows"]
 
@@ -30,8 +29,10 @@ _WIDE: Final = (_LEAST, _LEAST.replace(on_limit="stop", in_doubt="tell", deadlin
 
 
 def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | None) -> tuple[Fault, ...]:
-    """The breaches, each with the shortest way there, and the shortest cycle."""
-    faults = [_fault(judge, graph, breach) for breach in graph.breaches[:_MOST_FAULTS]]
+    """Some breaches, at least one of each kind, each with the shortest way there, and the shortest cycle."""
+    first = {breach.kind: breach for breach in reversed(graph.breaches)}
+    told = sorted(graph.breaches, key=lambda breach: breach is not first[breach.kind])
+    faults = [_fault(judge, graph, breach) for breach in told[: max(_MOST_FAULTS, len(first))]]
     if found is not None:
         begin, back = found
         rows = tuple(graph.rows[arc.row] for arc in back)
@@ -54,14 +55,13 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
 
 def _fault(judge: Judge, graph: Graph, breach: Breach) -> Fault:
     way = way_to(graph, breach.sources, judge.bounds.limits.max_steps)
-    row = None if breach.row is None else graph.rows[breach.row]
-    last = () if breach.row is None else (Arc(breach.row, -1),)
+    last = Arc(breach.row, -1)
     return Fault(
         kind=breach.kind,
         sentence=breach.sentence,
-        row=row,
-        path=tuple(graph.rows[arc.row] for arc in (*way, *last)),
-        trail=_trail(judge, graph, breach.sources, extra=last),
+        row=graph.rows[breach.row],
+        path=tuple(graph.rows[arc.row] for arc in (*way, last)),
+        trail=_trail(judge, graph, breach.sources, extra=(last,)),
     )
 
 
@@ -123,7 +123,7 @@ def _fired_somewhere(machine: Machine) -> frozenset[int]:
     """The rows that fire under limits which, between them, switch everything on."""
     fired: set[int] = set()
     for limits in _WIDE:
-        bounds = Bounds(limits, frozenset({"fallback", "strategy", "answer"}), limits.max_retries)
+        bounds = Bounds(limits, frozenset(Rung), limits.max_retries)
         fired |= explore(Judge(machine, bounds), 200_000).fired
     return frozenset(fired)
 
@@ -144,16 +144,11 @@ def _held(judge: Judge, graph: Graph, quiet: Sequence[int]) -> dict[int, _Held]:
         places = [place for place in quiet if graph.rows[place].source is config.state]
         if not places:
             continue
-        for happened in _happenings(judge, config):
+        for happened in happenings(judge, config):
             for place in places:
                 if graph.rows[place].event is happened.event:
                     _look(judge, graph.rows[place], happened, found[place])
     return found
-
-
-def _happenings(judge: Judge, config: Config) -> list[Happened]:
-    own = list(OUTCOMES[config.state](config, judge.bounds, judge.rung(config)))
-    return [*own, Happened(Event.CANCELLED, config), Happened(Event.BROKE, config)]
 
 
 def _look(judge: Judge, row: Row, happened: Happened, seen: _Held) -> None:
@@ -162,11 +157,7 @@ def _look(judge: Judge, row: Row, happened: Happened, seen: _Held) -> None:
     results = {guard.name: guard.test(ctx)[0] for guard in row.guards}
     seen.ever |= {name for name, result in results.items() if result}
     if all(results.values()):
-        try:
-            taken = judge.fire(happened.event, happened.after, happened.choice).row
-        except IllegalTransition:
-            return
-        seen.taken_by[taken] += 1
+        seen.taken_by[judge.fire(happened.event, happened.after, happened.choice).row] += 1
 
 
 def _why(judge: Judge, row: Row, seen: _Held) -> str:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
-from fsm_agent.errors import DefinitionError, IllegalTransition
+from fsm_agent.errors import DefinitionError
 from fsm_agent.machine import Fired
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Config, cause_class, settled
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.outcomes import OUTCOMES, Choice, Happened
-from fsm_agent.verify.rules import broken_rule
+from fsm_agent.verify.rules import broken_rules
 
-__all__ = ["Arc", "Breach", "Graph", "explore", "way_to"]
+__all__ = ["Arc", "Breach", "Graph", "explore", "happenings", "way_to"]
 
 _MOST_VISITED: Final = 400_000
 
@@ -37,12 +37,11 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that must not happen, in each of the configurations `sources`: `event` by `row` (None: no row let it through)."""
+    """Something that must not happen, in each of the configurations `sources`, by the row in this place."""
 
     kind: str
     sentence: str
-    event: Event
-    row: int | None
+    row: int
     sources: set[int] = field(default_factory=set)
 
 
@@ -68,7 +67,7 @@ class _Explorer:
         self.graph = Graph(judge.machine.rows)
         self.places = {id(row): place for place, row in enumerate(judge.machine.rows)}
         self.numbers: dict[Config, int] = {}
-        self.known: dict[tuple[str, State, Event, int | None], Breach] = {}
+        self.known: dict[tuple[str, int], Breach] = {}
         # A first row without a guard always fires, whatever the context: then one question is enough.
         self.sure = {
             key
@@ -109,37 +108,24 @@ class _Explorer:
         if config.state in TERMINAL:
             return
         arcs: dict[Arc, None] = {}
-        for happened in self.happenings(config):
-            arc = self.arc(source, config, happened, more_steps=more_steps)
-            if arc is not None:
-                arcs[arc] = None
+        for happened in happenings(self.judge, config):
+            arcs[self.arc(source, config, happened, more_steps=more_steps)] = None
         self.graph.arcs[source] = tuple(arcs)
 
-    def happenings(self, config: Config) -> Iterator[Happened]:
-        yield from OUTCOMES[config.state](config, self.judge.bounds, self.judge.rung(config))
-        for event in (Event.CANCELLED, Event.BROKE):
-            yield Happened(event, config)
-
-    def arc(self, source: int, config: Config, happened: Happened, *, more_steps: bool) -> Arc | None:
+    def arc(self, source: int, config: Config, happened: Happened, *, more_steps: bool) -> Arc:
         event, after, choice, counts = happened
-        try:
-            fired = self.fired(event, after, choice)
-        except IllegalTransition:
-            self.breach("stuck", f"no row lets {event} through in {config}", source, event, None)
-            return None
-        place = self.places[id(fired.row)]
+        row = self.fired(event, after, choice).row
+        place = self.places[id(row)]
         self.graph.fired.add(place)
-        row = fired.row
-        broken = broken_rule(self.judge, config, happened, row)
-        if broken is not None:
-            self.breach(*broken, source, event, place)
+        for kind, sentence in broken_rules(self.judge, config, happened, row):
+            self.breach(kind, sentence, source, place)
         caused = cause_class(row.reason) or after.caused
         reached = after._replace(state=row.target, caused=caused)
         wait = self.judge.wait(config) if event is Event.WAITED else 0
         if counts != "step":
             return Arc(place, self.number(settled(reached, self.judge.bounds)), counts, wait=wait)
         if config.spent:
-            self.breach("steps", "a step begins though max_steps were taken", source, event, place)
+            self.breach("steps", "a step begins though max_steps were taken", source, place)
             return Arc(place, self.number(settled(reached, self.judge.bounds)), wait=wait)
         on = self.number(settled(reached, self.judge.bounds), later=True) if more_steps else -1
         spent = self.number(settled(reached._replace(spent=True), self.judge.bounds))
@@ -154,14 +140,20 @@ class _Explorer:
             known = self.asked[key] = self.judge.fire(event, after, choice)
         return known
 
-    def breach(self, kind: str, sentence: str, source: int, event: Event, row: int | None) -> None:
+    def breach(self, kind: str, sentence: str, source: int, row: int) -> None:
         """Keep one breach of a kind for each row, with all the configurations in which it happens."""
-        key = (kind, self.graph.configs[source].state, event, row)
-        known = self.known.get(key)
+        known = self.known.get((kind, row))
         if known is None:
-            known = self.known[key] = Breach(kind, sentence, event, row)
+            known = self.known[kind, row] = Breach(kind, sentence, row)
             self.graph.breaches.append(known)
         known.sources.add(source)
+
+
+def happenings(judge: Judge, config: Config) -> Iterator[Happened]:
+    """All that can happen in a configuration: what its state makes of an outcome, and what comes from outside."""
+    yield from OUTCOMES[config.state](config, judge.bounds, judge.rung(config))
+    for event in (Event.CANCELLED, Event.BROKE):
+        yield Happened(event, config)
 
 
 def explore(judge: Judge, most: int) -> Graph:

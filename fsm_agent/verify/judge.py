@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage
@@ -59,11 +60,9 @@ class Judge:
         # The factor makes the prompt as small as any prompt is, so that all of a small budget can be explored.
         self._blank = Context(setup=setup, run_id="verify", task="", language="en", prompt_factor=0.0)
         self._prompt = estimate_prompt(self._blank, "answer")
-        waits = any(row.guards for row in machine.rows if row.event in (Event.CANCELLED, Event.BROKE))
-        self.guarded_stops: Final = waits
 
     def fire(self, event: Event, after: Config, choice: Choice) -> Fired:
-        """What the machine gives. Raises `fsm_agent.errors.IllegalTransition` when no row lets `event` through."""
+        """What the machine gives. Its laws see to it that a row lets `event` through."""
         return self.machine.fire(after.state, event, self.context(after, choice))
 
     def rung(self, config: Config) -> Rung | None:
@@ -108,8 +107,8 @@ class Judge:
     def _jittered(self, ctx: Context) -> float:
         limits = self.bounds.limits
         failure = Failure("tool", "tool", "", True)
-        plain = ctx.setup.limits.replace(jitter=0.0)
-        own = backoff(_under(ctx, plain).change(failure=failure))
+        plain = replace(ctx.setup, limits=limits.replace(jitter=0.0))
+        own = backoff(ctx.change(setup=plain, failure=failure))
         return min(own * (1 + limits.jitter), limits.backoff_max)
 
     def most_overflows(self) -> int:
@@ -121,13 +120,6 @@ class Judge:
             if smaller_room(ctx.change(overflows=count), refused, "plan") is None:
                 return count
         return _MOST_SENT_AGAIN
-
-
-def _under(ctx: Context, limits: Any) -> Context:
-    setup = ctx.setup
-    return ctx.change(
-        setup=Setup(limits=limits, tools=setup.tools, dialect=setup.dialect, memory=setup.memory, ladder=setup.ladder)
-    )
 
 
 def _call(kind: str) -> Call:

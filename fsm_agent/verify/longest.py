@@ -28,8 +28,6 @@ class Cost(NamedTuple):
 
     transitions: int
     model_calls: int
-    retries: int
-    backoff: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Worst:
 def circle(graph: Graph) -> tuple[int, tuple[Arc, ...]] | None:
     """A configuration and a way back to it on which no bounded counter grows, near the beginning. None when there is none."""
     inner = [[arc for arc in arcs if not arc.counts] for arcs in graph.arcs]
-    left = set(range(len(inner))) - set(_sorted_backwards(inner))
+    left = set(range(len(inner))) - set(_sorted_backwards([{arc.target for arc in arcs} for arcs in inner]))
     if not left:
         return None
     found: tuple[int, tuple[Arc, ...]] | None = None
@@ -97,12 +95,12 @@ def _retraced(came: dict[int, tuple[int, Arc]], begin: int) -> tuple[Arc, ...]:
     return tuple(reversed(way))
 
 
-def _sorted_backwards(inner: list[list[Arc]]) -> list[int]:
+def _sorted_backwards(targets: list[set[int]]) -> list[int]:
     """The configurations, each after all that it leads to; those that lead into a cycle are left out."""
-    leads = [len({arc.target for arc in arcs}) for arcs in inner]
-    back: list[list[int]] = [[] for _ in inner]
-    for source, arcs in enumerate(inner):
-        for target in {arc.target for arc in arcs}:
+    leads = [len(those) for those in targets]
+    back: list[list[int]] = [[] for _ in targets]
+    for source, those in enumerate(targets):
+        for target in those:
             back[target].append(source)
     ready = [number for number, count in enumerate(leads) if not count]
     order: list[int] = []
@@ -121,7 +119,7 @@ class _Measuring:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.order = _sorted_backwards([[arc for arc in arcs if not arc.counts] for arcs in graph.arcs])
+        self.order = _sorted_backwards([{arc.target for arc in arcs if not arc.counts} for arcs in graph.arcs])
         # Per configuration, without doubles: transitions within a step, those that begin one, those that are counted apart.
         self.inner: list[list[tuple[int, Value]]] = []
         self.steps: list[list[tuple[int, int, Value]]] = []
@@ -172,26 +170,13 @@ class _Measuring:
             )
         return best
 
-    def going_on(self) -> list[int]:
+    def going_on(self) -> set[int]:
         """The configurations from which a run can take steps without end, were there no limit on them."""
-        leads = [
-            len({target for target, _ in inner} | {target for target, _, _ in steps if target >= 0})
+        targets = [
+            {target for target, _ in inner} | {target for target, _, _ in steps if target >= 0}
             for inner, steps in zip(self.inner, self.steps, strict=True)
         ]
-        back: list[list[int]] = [[] for _ in leads]
-        for source, (inner, steps) in enumerate(zip(self.inner, self.steps, strict=True)):
-            for to in {target for target, _ in inner} | {target for target, _, _ in steps if target >= 0}:
-                back[to].append(source)
-        ready = [number for number, count in enumerate(leads) if not count]
-        ended: set[int] = set()
-        while ready:
-            at = ready.pop()
-            ended.add(at)
-            for source in back[at]:
-                leads[source] -= 1
-                if not leads[source]:
-                    ready.append(source)
-        return [number for number in range(len(leads)) if number not in ended]
+        return set(range(len(targets))) - set(_sorted_backwards(targets))
 
 
 def measure(graph: Graph, max_steps: int) -> Worst:
@@ -202,42 +187,37 @@ def measure(graph: Graph, max_steps: int) -> Worst:
     last = one.layer(None, None)
     layers = [one.layer(None, last)]
     going = one.going_on()
-    left = max_steps - 1
-    while left:
-        period = _steady(layers, going)
-        if period:
-            break
+    left, period = max_steps - 1, 0
+    while left and not (period := _steady(layers, going)):
         layers.append(one.layer(layers[-1], None))
         left -= 1
     total = list(layers[-1][0])
     if left:
-        period = _steady(layers, going)
         # The rest of the steps in whole periods, and what is left over from the layers that are known.
         whole = -(-left // period)
         base = layers[-1 - (whole * period - left)][0]
         growth = [late - early for late, early in zip(layers[-1][0], layers[-1 - period][0], strict=True)]
         total = [known + whole * more for known, more in zip(base, growth, strict=True)]
-    extra = {name: Cost(cost[0], cost[1], cost[2], cost[3] / 1000) for name, cost in sorted(one.extra.items())}
+    extra = {name: Cost(transitions, model_calls) for name, (transitions, model_calls, _, _) in one.extra.items()}
     longest = max((value[0] for value in last), default=0)
     return Worst(total[0], total[1], total[2], total[3] / 1000, longest, extra)
 
 
-def _steady(layers: list[list[Value]], going: list[int]) -> int:
+def _steady(layers: list[list[Value]], going: set[int]) -> int:
     """The period after which everything grows by the same amount wherever steps go on, and not at all elsewhere; 0 for not yet."""
-    goes = set(going)
     for period in range(1, _MOST_PERIODS + 1):
         if len(layers) >= 2 * period + 1 and all(
-            _shifted(layers[-1 - back], layers[-1 - back - period], goes) for back in range(period)
+            _shifted(layers[-1 - back], layers[-1 - back - period], going) for back in range(period)
         ):
             return period
     return 0
 
 
-def _shifted(late: list[Value], early: list[Value], goes: set[int]) -> bool:
+def _shifted(late: list[Value], early: list[Value], going: set[int]) -> bool:
     shift: tuple[int, ...] | None = None
     for number, (one, two) in enumerate(zip(late, early, strict=True)):
         more = (one[0] - two[0], one[1] - two[1], one[2] - two[2], one[3] - two[3])
-        if number not in goes:
+        if number not in going:
             if any(more):
                 return False
         elif shift is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fsm_agent.alphabet import Event, State, StopReason
@@ -14,10 +14,10 @@ from fsm_agent.verify.configuration import Config
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.outcomes import Choice, Happened
 
-__all__ = ["broken_rule"]
+__all__ = ["broken_rules"]
 
-Broken = tuple[str, str] | None
-"""The kind of the fault and a sentence, or nothing."""
+Broken = Iterator[tuple[str, str]]
+"""The kinds of the faults, each with a sentence."""
 
 _SAYS: Final[Mapping[StopReason, str]] = {
     StopReason.MAX_STEPS: "steps_spent",
@@ -58,30 +58,27 @@ _GOES_ON: Final[Mapping[tuple[State, Event], frozenset[State]]] = {
 """Where a reply and what came of its calls must go on to, unless the run is stopped, so that nothing of it is lost."""
 
 
-def broken_rule(judge: Judge, config: Config, happened: Happened, row: Row) -> Broken:
-    """The first rule that the transition breaks: from `config`, `happened` led by `row`."""
+def broken_rules(judge: Judge, config: Config, happened: Happened, row: Row) -> Broken:
+    """All the rules that the transition breaks: from `config`, `happened` led by `row`."""
     after, choice = happened.after, happened.choice
-    return (
-        _ending(config, happened, row)
-        or _entering(judge, happened, row)
-        or _past_a_limit(row, after, choice, judge.bounds.limits)
-        or _claimed(judge, row, after, choice)
-        or _lost(happened, row)
-    )
+    yield from _ending(config, happened, row)
+    yield from _entering(judge, happened, row)
+    yield from _past_a_limit(row, after, choice, judge.bounds.limits)
+    yield from _claimed(judge, row, after, choice)
+    yield from _lost(happened, row)
 
 
 def _ending(config: Config, happened: Happened, row: Row) -> Broken:
     event, after = happened.event, happened.after
     if row.target is State.ABORT and row.reason is None and not after.caused:
-        return "reason", "the run is aborted without a reason"
+        yield "reason", "the run is aborted without a reason"
     if row.target is State.FINISH and (row.source, event) != (State.VALIDATE, Event.ANSWERED):
-        return "answer", "the run finishes without an answer that VALIDATE read"
+        yield "answer", "the run finishes without an answer that VALIDATE read"
     may_ask = row.source in (State.PLAN, State.RETRY) or event is Event.ANSWER_FORCED
     if row.target is State.PLAN and after.forced and not may_ask:
-        return "forced", "the forced answer is asked for a second time"
+        yield "forced", "the forced answer is asked for a second time"
     if event is Event.ANSWER_FORCED and config.forced:
-        return "forced", "an answer is forced a second time"
-    return None
+        yield "forced", "an answer is forced a second time"
 
 
 def _entering(judge: Judge, happened: Happened, row: Row) -> Broken:
@@ -89,10 +86,9 @@ def _entering(judge: Judge, happened: Happened, row: Row) -> Broken:
     retried = row.source is State.RETRY and after.failure == "tool"
     let = (row.source, event) in ((State.VALIDATE, Event.ACCEPTED), (State.REVIEW, Event.APPROVED))
     if row.target is State.EXECUTE and not (retried or let):
-        return "unchecked", f"EXECUTE is entered from {row.source} by {event}, which lets no call run"
+        yield "unchecked", f"EXECUTE is entered from {row.source} by {event}, which lets no call run"
     if row.target in (State.EXECUTE, State.REVIEW) and event is Event.ACCEPTED:
-        return _let_through(judge, row, after, happened.choice)
-    return None
+        yield from _let_through(judge, row, after, happened.choice)
 
 
 def _let_through(judge: Judge, row: Row, after: Config, choice: Choice) -> Broken:
@@ -101,48 +97,49 @@ def _let_through(judge: Judge, row: Row, after: Config, choice: Choice) -> Broke
     effect = judge.machine.behaviours[State.EXECUTE].enter(ctx)
     assert isinstance(effect, CallTools), "EXECUTE asks for calls"
     if choice.calls == "repeated" or any(call.repeated for call in effect.calls):
-        return "repeat", f"{row.target} is entered with nothing but calls that were executed repeat_threshold times"
+        yield "repeat", f"{row.target} is entered with nothing but calls that were executed repeat_threshold times"
     if ctx.tool_calls + len(effect.calls) > ctx.limits.max_tool_calls:
-        return "tool_calls", f"{row.target} is entered with calls that pass max_tool_calls"
+        yield "tool_calls", f"{row.target} is entered with calls that pass max_tool_calls"
     if row.target is State.EXECUTE and any(call.needs_approval and not call.approved for call in effect.calls):
-        return "approval", "a call runs that a person has not approved"
-    return None
+        yield "approval", "a call runs that a person has not approved"
 
 
 def _past_a_limit(row: Row, after: Config, choice: Choice, limits: Limits) -> Broken:
-    """What begins though a limit was reached. The forced answer is what a limit leads to, and has its own rules."""
-    begins = row.target is State.PLAN and row.source is not State.PLAN and not after.forced
+    """What begins, or is led to by DEGRADE, though a limit was reached."""
+    asks = row.target is State.PLAN and row.source is not State.PLAN
+    degrades = row.target is State.DEGRADE
     decided = row.source is State.DECIDE and row.target in (State.PLAN, State.RETRY)
-    if begins and after.failures >= limits.abort_after:
-        return "failures", "the model is asked again though abort_after failures followed each other"
-    if begins and after.nudges > limits.max_nudges:
-        return "nudges", "the model is asked again though more than max_nudges replies were empty"
-    if begins and decided and after.idle >= limits.no_progress_steps:
-        return "progress", "a step begins though no_progress_steps in a row brought nothing new"
-    if after.late and (decided or (row.source is State.VALIDATE and row.target in (State.EXECUTE, State.REVIEW))):
-        return "deadline", "something begins though the deadline has passed"
-    if decided and choice.tokens != "fit":
-        return "tokens", "the model is asked again though the token budget is spent"
-    return None
+    if asks and after.failures >= limits.abort_after:
+        yield "failures", "the model is asked again though abort_after failures followed each other"
+    if asks and after.nudges > limits.max_nudges and not after.forced:
+        yield "nudges", "the model is asked again though more than max_nudges replies were empty"
+    if asks and decided and after.idle >= limits.no_progress_steps:
+        yield "progress", "a step begins though no_progress_steps in a row brought nothing new"
+    runs = row.source is State.VALIDATE and row.target in (State.EXECUTE, State.REVIEW)
+    if after.late and (decided or runs or degrades):
+        yield "deadline", "something begins though the deadline has passed"
+    # At a limit DEGRADE asks for an answer, for which some tokens are kept; after failures for a whole step.
+    answers = degrades and row.reason is not StopReason.CONSECUTIVE_FAILURES
+    if (decided or degrades) and choice.tokens not in ("fit", "answer" if answers else "fit"):
+        yield "tokens", "the model is asked again though the token budget is spent"
 
 
 def _claimed(judge: Judge, row: Row, after: Config, choice: Choice) -> Broken:
     """A reason must be true, and at a limit an answer is asked for where one may be. A guard of your own says itself what is true."""
     claim = None if row.reason is None else _SAYS.get(row.reason)
     if claim is None or any(GUARDS.get(guard.name) is not guard for guard in row.guards):
-        return None
+        return
     ctx = judge.context(after, choice)
     if not GUARDS[claim].test(ctx)[0]:
-        return "untrue", f"the reason is {row.reason}, though {claim} does not hold"
+        yield "untrue", f"the reason is {row.reason}, though {claim} does not hold"
     if row.target is State.ABORT and row.reason in _ANSWERED_AT and GUARDS["can_answer_now"].test(ctx)[0]:
-        return "unasked", f"the run is aborted at {row.reason} though an answer could still be asked for"
-    return None
+        yield "unasked", f"the run is aborted at {row.reason} though an answer could still be asked for"
 
 
 def _lost(happened: Happened, row: Row) -> Broken:
     if happened.choice.stop and row.target is not State.ABORT:
-        return "lost", f"a person asked to stop the run, and {row.target} is entered"
+        yield "lost", f"a person asked to stop the run, and {row.target} is entered"
     on = _GOES_ON.get((row.source, happened.event))
     if on is None or row.target in on or row.target is State.ABORT:
-        return None
-    return "lost", f"after {happened.event}, {row.target} is entered, so that what became of the reply is lost"
+        return
+    yield "lost", f"after {happened.event}, {row.target} is entered, so that what became of the reply is lost"
