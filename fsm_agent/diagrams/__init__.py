@@ -44,16 +44,6 @@ def diagram(
     detail: Detail = ...,
     engine: Engine | None = ...,
 ) -> TextDiagram: ...
-@overload
-def diagram(
-    format: Format,
-    trail: Trail | None = ...,
-    *,
-    rows: Sequence[Row] = ...,
-    limits: Limits | None = ...,
-    detail: Detail = ...,
-    engine: Engine | None = ...,
-) -> TextDiagram | PngDiagram: ...
 def diagram(
     format: Format = "mermaid",
     trail: Trail | None = None,
@@ -95,16 +85,6 @@ def diff(
     limits: Limits | None = ...,
     engine: Engine | None = ...,
 ) -> TextDiagram: ...
-@overload
-def diff(
-    first: Trail,
-    second: Trail,
-    format: Format,
-    *,
-    rows: Sequence[Row] = ...,
-    limits: Limits | None = ...,
-    engine: Engine | None = ...,
-) -> TextDiagram | PngDiagram: ...
 def diff(
     first: Trail,
     second: Trail,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def available(engine: Engine | None = None) -> str | None:
 def _beside() -> str:
     """Where the commands of this environment are, whether or not they are on PATH."""
     folders = dict.fromkeys((str(Path(sys.executable).parent), sysconfig.get_path("scripts")))
-    return ";".join(folders) if sys.platform == "win32" else ":".join(folders)
+    return os.pathsep.join(folders)
 
 
 def rendered(dot: str, kind: Literal["svg", "png"], *, engine: Engine | None = None) -> bytes:

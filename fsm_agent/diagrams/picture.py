@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from string import Formatter
 from typing import Final
 
@@ -101,6 +102,7 @@ class _Draft:
         self.failures = {state for state in self.ends if state in troubled}
         self.detours = {state for state in troubled if state not in self.ends}
         self.path = _path(rows, self.ends)
+        self.ahead = frozenset(pairwise(self.path))
 
     def boxes(self) -> tuple[Box, ...]:
         """The main path first: what is drawn in layers takes its direction from the first boxes."""
@@ -143,7 +145,6 @@ class _Draft:
             for said in _by_run([_said(walk.taken.get(index)) for walk in self.walks]):
                 lines.setdefault(Line((said,), told=True))
         row = self.rows[group[0]]
-        steps = {*zip(self.path, self.path[1:], strict=False)}
         lone_failure = len(self.failures) == 1 and row.target in self.failures
         return Arrow(
             source=source,
@@ -152,7 +153,7 @@ class _Draft:
             way=self._way(source, row, [self.rows[index] for index in group]),
             mark=mark,
             straight=source != ANYWHERE
-            and ((row.source, row.target) in steps or (lone_failure and row.source == self.path[-1])),
+            and ((row.source, row.target) in self.ahead or (lone_failure and row.source == self.path[-1])),
             hint=_hint([self.rows[index] for index in group], self.limits),
         )
 
@@ -163,7 +164,7 @@ class _Draft:
             return Way.FAILURE
         if any(row.reason is not None for row in rows):
             return Way.DETOUR
-        ahead = (first.source, first.target) in {*zip(self.path, self.path[1:], strict=False)}
+        ahead = (first.source, first.target) in self.ahead
         closes = (first.source, first.target) == (self.path[-1], self.path[0]) and len(self.path) > 1
         done = first.source in self.path and first.target in self.ends
         return Way.MAIN if ahead or closes or done else Way.SIDE

@@ -33,8 +33,8 @@ class TextDiagram(str):
         made.kind = kind
         return made
 
-    def __getnewargs__(self) -> tuple[str, TextFormat]:  # type: ignore[override] # pickle and copy need both
-        return str(self), self.kind
+    def __reduce__(self) -> tuple[type[Self], tuple[str, TextFormat]]:
+        return type(self), (str(self), self.kind)
 
     def save(self, path: str | Path) -> Path:
         """Write it to `path`, and return that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fsm_agent.alphabet import TERMINAL
@@ -83,7 +83,7 @@ class Walk:
     visits: Mapping[str, Stay]
     last: str
     foreign: tuple[Row, ...] = ()
-    told: tuple[str, ...] = field(default=())
+    told: tuple[str, ...] = ()
 
 
 def walked(rows: Sequence[Row], trail: Trail, *, foreign: Sequence[Row] = (), letter: str = "") -> Walk:
@@ -121,14 +121,7 @@ def compared(rows: Sequence[Row], first: Trail, second: Trail) -> tuple[Walk, Wa
     one = walked(rows, first, letter="A")
     other = walked(rows, second, foreign=one.foreign, letter="B")
     told = (*other.told, _parting(one.transitions, other.transitions))
-    return one, Walk(
-        transitions=other.transitions,
-        taken=other.taken,
-        visits=other.visits,
-        last=other.last,
-        foreign=other.foreign,
-        told=told,
-    )
+    return one, replace(other, told=told)
 
 
 def duration(ms: float) -> str:
