@@ -242,7 +242,7 @@ def test_the_fields_of_a_result_are_all_there(name: str, first: str) -> None:
     for word in (*Status, *StopReason):
         assert f"`{word}`" in TEXTS[name]
     given = {row.reason for row in TABLE if row.reason is not None} | {StopReason.ANSWERED, StopReason.FORCED_ANSWER}
-    assert set(StopReason) - given == {StopReason.IN_DOUBT}, "the page says of one reason that only a suspended run has it"
+    assert set(StopReason) - given == {StopReason.IN_DOUBT}, "the page says of this one that a suspended run has it"
 
 
 @pytest.mark.parametrize("name", READMES)
