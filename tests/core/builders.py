@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
 from fsm_agent.context import Context, Failure, Setup
@@ -46,6 +46,7 @@ from fsm_agent.states import Step
 from fsm_agent.tools import Registry, Tool, tool
 from fsm_agent.tools.signature import digest
 
+E = TypeVar("E", CallModel, CallTools, AskHuman, Wait)
 Line = Outcome | Callable[[Any], Outcome]
 """One entry of a script: an outcome, or a function that makes one of the effect that waits for it."""
 
@@ -339,6 +340,11 @@ def play(
 ) -> list[Moment]:
     """The moments of a whole script, from the start of a run."""
     return list(fold(start(make_setup(limits=limits) if setup is None else setup) if ctx is None else ctx, script))
+
+
+def effects(moments: Sequence[Moment], kind: type[E]) -> list[E]:
+    """The effects of one kind, in order."""
+    return [moment.effect for moment in moments if isinstance(moment.effect, kind)]
 
 
 def path(moments: Sequence[Moment]) -> list[State]:

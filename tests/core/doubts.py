@@ -16,7 +16,7 @@ from fsm_agent.language import EN
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.runs import Run
 from fsm_agent.testing import FakeClock
-from tests.core.builders import Line, Moment, asks, make_setup, play, raw
+from tests.core.builders import Line, Moment, asks, effects, make_setup, play, raw
 from tests.core.validity import wrong_history
 
 TELL = {"in_doubt": "tell"}
@@ -34,12 +34,12 @@ def after(*script: Line, **kwargs: Any) -> Context:
 
 def asked(moments: Sequence[Moment]) -> list[list[str]]:
     """The ids of the calls of each question to a person."""
-    return [[call.id for call in one.effect.calls] for one in moments if isinstance(one.effect, AskHuman)]
+    return [[call.id for call in one.calls] for one in effects(moments, AskHuman)]
 
 
 def ran(moments: Sequence[Moment]) -> list[list[str]]:
     """The ids of the calls of each batch that was executed."""
-    return [[call.id for call in one.effect.calls] for one in moments if isinstance(one.effect, CallTools)]
+    return [[call.id for call in one.calls] for one in effects(moments, CallTools)]
 
 
 def events(moments: Sequence[Moment]) -> list[Event]:

@@ -7,7 +7,21 @@ import pytest
 from fsm_agent.alphabet import State
 from fsm_agent.effects import Answer, Answered, Approve, CallTools, Decision, Deny
 from fsm_agent.language import EN
-from tests.core.builders import Line, asks, crashes, decides, edits, fails, gives, make_setup, mixed, path, play, waits
+from tests.core.builders import (
+    Line,
+    asks,
+    crashes,
+    decides,
+    edits,
+    effects,
+    fails,
+    gives,
+    make_setup,
+    mixed,
+    path,
+    play,
+    waits,
+)
 from tests.core.doubts import FALLS_BACK, LOOK, SHAKY, TELL, THREE, UNKNOWN, after, asked, observed, ran, read
 
 # ---------------------------------------------------------------- retries and fallbacks in doubt
@@ -31,7 +45,7 @@ def test_a_retry_in_doubt_counts_as_the_attempt_that_it_is() -> None:
     """Neither the crash nor the yes gives a call more retries, nor makes one failure two repeats."""
     script: list[Line] = [asks(*THREE.calls[:2]), mixed(False, False, retryable=True), waits, crashes("r?")]
     moments = play(*script, decides(Approve()), fails("known 0", retryable=True))
-    batches = [one.effect for one in moments if isinstance(one.effect, CallTools)]
+    batches = effects(moments, CallTools)
     assert [batch.attempt for batch in batches] == [1, 2, 2]
     ctx = moments[-1].fired.ctx
     # A retry takes the place of the attempt before it: each of the two calls was seen once, with its newest result.
@@ -52,7 +66,7 @@ def test_a_retry_in_doubt_that_is_denied_reads_as_denied() -> None:
 def test_a_fallback_in_doubt_is_a_question_of_its_own() -> None:
     """What is asked about, and executed on a yes, is the fallback; the result says what it stands in for."""
     moments = play(SHAKY, fails("down"), crashes("?"), decides(Approve()), gives("found"), setup=FALLS_BACK)
-    batches = [[call.tool for call in one.effect.calls] for one in moments if isinstance(one.effect, CallTools)]
+    batches = [[call.tool for call in one.calls] for one in effects(moments, CallTools)]
     assert batches == [["shaky"], ["steady"], ["steady"]]
     ctx = moments[-1].fired.ctx
     assert read(ctx) == {
@@ -82,7 +96,7 @@ def test_a_fallback_in_doubt_may_be_edited() -> None:
     script: list[Line] = [SHAKY, fails("down"), crashes("?")]
     moments = play(*script, edits(q="w"), gives("found"), setup=FALLS_BACK)
     assert read(moments[-1].fired.ctx)["a"][0] == "success"
-    batches = [[call.arguments for call in one.effect.calls] for one in moments if isinstance(one.effect, CallTools)]
+    batches = [[call.arguments for call in one.calls] for one in effects(moments, CallTools)]
     assert batches[2:] == [[{"q": "w"}]]
     wrong = observed(play(*script, edits(q=3), setup=FALLS_BACK), 1)
     assert read(wrong)["a"][0] == "error"

@@ -40,6 +40,7 @@ from tests.core.builders import (
     at,
     decides,
     edits,
+    effects,
     fails,
     gives,
     make_setup,
@@ -69,11 +70,6 @@ def validated(reply: Replied, **fields: Any) -> tuple[Event, Context]:
 def kinds(ctx: Context) -> list[str]:
     """Why each call of the round was refused, "" for none."""
     return [call.refusal_kind for call in ctx.calls]
-
-
-def effects(moments: Sequence[Moment], kind: type) -> list[Any]:
-    """The effects of one kind, in order."""
-    return [moment.effect for moment in moments if isinstance(moment.effect, kind)]
 
 
 def executed(moments: Sequence[Moment]) -> list[list[Mapping[str, Any]]]:

@@ -22,6 +22,7 @@ from tests.core.builders import (
     Moment,
     asks,
     down,
+    effects,
     fails,
     gives,
     make_setup,
@@ -49,8 +50,7 @@ def told(ctx: Context) -> str:
 
 def batches(moments: list[Moment]) -> list[list[tuple[str, dict[str, Any]]]]:
     """The batches that were executed: tool and arguments of each call."""
-    effects = [moment.effect for moment in moments if isinstance(moment.effect, CallTools)]
-    return [[(call.tool, dict(call.arguments)) for call in effect.calls] for effect in effects]
+    return [[(call.tool, dict(call.arguments)) for call in effect.calls] for effect in effects(moments, CallTools)]
 
 
 def events(moments: list[Moment]) -> list[Event]:
@@ -109,7 +109,7 @@ def test_r08_a_fallback_that_needs_approval_asks(decision: Any, ran: int) -> Non
     mapped = with_fallback("pay", lambda given: {"to": given["q"], "amount": 5})
     going_on = on(model=says("Done."), tools=gives("paid"))
     moments = play(WEAK, fails("down"), decision, going_on, going_on, **mapped)
-    asked = [moment.effect for moment in moments if isinstance(moment.effect, AskHuman)]
+    asked = effects(moments, AskHuman)
     assert [effect.calls[0].tool for effect in asked] == ["pay"]
     assert len(batches(moments)) == ran
     assert path(moments)[-1] is State.FINISH
@@ -219,7 +219,7 @@ def test_the_model_is_told_why_it_has_to_answer(script: Any, limits: Any, reason
 def test_an_answer_is_forced_once() -> None:
     """The reserve is spent on one call; a reply that is no answer ends the run with the first reason."""
     moments = play(ADD, ADD, limits={"max_tool_calls": 0})
-    calls = [moment.effect for moment in moments if isinstance(moment.effect, CallModel)]
+    calls = effects(moments, CallModel)
     assert [call.purpose for call in calls] == ["plan", "answer"]
     cause = moments[-1].fired.ctx.cause
     assert cause is not None
