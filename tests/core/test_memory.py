@@ -3,85 +3,26 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
 from fsm_agent import Agent
-from fsm_agent.dialects import DIALECTS, Dialect, dialect_for
-from fsm_agent.dialects.base import Prompt
-from fsm_agent.effects import Call
-from fsm_agent.errors import DefinitionError, RunBusy
+from fsm_agent.dialects import DIALECTS, dialect_for
+from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block, block, flatten, text_of
 from fsm_agent.language import EN
 from fsm_agent.limits import Limits
-from fsm_agent.memory import Full, InMemoryConversations, Memory, MessageWindow, Window
+from fsm_agent.memory import Full, Memory, MessageWindow, Window
 from fsm_agent.testing import ScriptedModel, call, forever
-from tests.core.builders import TOOLS, asks, raw, result_of, says
-from tests.core.validity import wrong_history, wrong_prompt
-
-# ---------------------------------------------------------------- histories
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of a made-up history: how many calls, whether the model spoke beside them, whether a note follows."""
-
-    calls: int
-    speaks: bool
-    note: bool
-
-
-rounds = st.builds(Round, st.integers(0, 4), st.booleans(), st.booleans())
-turns = st.lists(st.tuples(st.lists(rounds, max_size=5), st.booleans()), min_size=1, max_size=4)
-"""For each turn its rounds, and whether it was answered; the last turn is still open."""
-
-
-def history_of(dialect: Dialect, made: Sequence[tuple[Sequence[Round], bool]]) -> list[Block]:
-    """The blocks that such a conversation leaves in this dialect; every text in it occurs once."""
-    blocks: list[Block] = []
-    for turn, (made_rounds, answered) in enumerate(made):
-        blocks.append(block("task", HumanMessage(f"task {turn}."), turn=turn))
-        for number, one in enumerate(made_rounds):
-            blocks.append(round_of(dialect, one, turn, f"{turn}-{number}"))
-        if answered and turn < len(made) - 1:
-            blocks.append(block("answer", *dialect.keep_answer(f"answer {turn}."), turn=turn))
-    return blocks
-
-
-def round_of(dialect: Dialect, one: Round, turn: int, name: str) -> Block:
-    """The block of one round: calls with their results, or a reply that was no use with what the model was told."""
-    said = f"said {name}." if one.speaks else ""
-    note = dialect.keep_note(f"note {name}.") if one.note else ()
-    if not one.calls:
-        return block("note", *dialect.keep_rejected(says(said), f"told {name}."), *note, turn=turn)
-    made = [
-        Call(id=f"id-{name}-{n}", name="look", tool="look", arguments={"q": f"q {name}-{n}."}) for n in range(one.calls)
-    ]
-    results = [result_of(call.id, "look", f"result {call.id}.") for call in made]
-    reply = asks(*(raw("look", **call.arguments) for call in made), text=said)
-    return block("round", *dialect.keep_round(reply, made, results, EN), *note, turn=turn)
-
-
-def sent(dialect: Dialect, blocks: Sequence[Block], system: str = "Be brief.") -> tuple[AnyMessage, ...]:
-    """What the dialect sends for these blocks."""
-    return dialect.compose(Prompt(system=system, blocks=tuple(blocks), tools=TOOLS, purpose="plan", texts=EN))
-
-
-def said_in(messages: Sequence[BaseMessage]) -> str:
-    """Every text and call of `messages`, in order."""
-    parts = []
-    for message in messages:
-        parts.append(text_of(message.content))
-        if isinstance(message, AIMessage):
-            parts += [f"{call['id']} {call['args']}" for call in message.tool_calls]
-    return "\n".join(parts)
+from tests.core.builders import TOOLS
+from tests.core.histories import history_of, said_in, sent, turns
+from tests.core.validity import wrong_prompt
 
 
 def views(history: Sequence[Block]) -> list[Memory]:
@@ -348,82 +289,3 @@ def test_the_prompt_of_a_long_run_stays_flat(kept: int) -> None:
     sizes = [len(request.messages) for request in long_run(Window(rounds=kept), "Go on.", rounds=30).requests]
     assert max(sizes) <= 2 + 2 * kept
     assert sizes == sorted(sizes)
-
-
-# ---------------------------------------------------------------- conversations
-
-
-def test_a_conversation_is_kept_between_runs() -> None:
-    """What a run gives back is what the next one gets; another thread has nothing of it."""
-    store, kept = InMemoryConversations(), tuple(conversation("one"))
-    assert store.open("t", "run-1") == ()
-    store.close("t", "run-1", kept)
-    assert store.open("t", "run-2") == kept
-    assert store.open("u", "run-3") == ()
-
-
-def test_a_run_that_keeps_nothing_leaves_the_conversation_as_it_was() -> None:
-    """A failed turn is rolled back."""
-    store, kept = InMemoryConversations(), tuple(conversation("one"))
-    store.open("t", "run-1")
-    store.close("t", "run-1", kept)
-    store.open("t", "run-2")
-    store.close("t", "run-2", None)
-    assert store.open("t", "run-3") == kept
-
-
-def test_one_run_at_a_time_has_a_thread() -> None:
-    """S07: a second run on the thread is refused by name until the first has given it back."""
-    store = InMemoryConversations()
-    store.open("t", "run-1")
-    with pytest.raises(RunBusy, match=r"'t' is in use by run run-1"):
-        store.open("t", "run-2")
-    assert store.open("t", "run-1") == ()
-    store.close("t", "run-2", ())  # not its own: changes nothing
-    with pytest.raises(RunBusy):
-        store.open("t", "run-2")
-    store.close("t", "run-1", None)
-    assert store.open("t", "run-2") == ()
-
-
-def test_of_many_runs_at_once_one_gets_the_thread() -> None:
-    """The claim is atomic."""
-    store, barrier, got = InMemoryConversations(), threading.Barrier(8), []
-
-    def claim(number: int) -> None:
-        barrier.wait()
-        try:
-            store.open("t", f"run-{number}")
-        except RunBusy:
-            return
-        got.append(number)
-
-    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 1
-
-
-# ---------------------------------------------------------------- the check itself
-
-TASK, ANSWER = HumanMessage("task"), AIMessage("answer")
-ASKS = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "a"}])
-
-
-@pytest.mark.parametrize(
-    ("messages", "words"),
-    [
-        ([ANSWER], "not the user's"),
-        ([TASK, TASK], "both HumanMessage"),
-        ([TASK, ANSWER, ANSWER], "both AIMessage"),
-        ([TASK, ASKS], "never answered"),
-        ([TASK, ASKS, TASK], "before"),
-        ([TASK, AIMessage(" ")], "empty"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_the_check_of_these_tests_sees_what_is_wrong(messages: list[AnyMessage], words: str) -> None:
-    """A check that finds nothing wrong with anything would prove nothing."""
-    assert [fault for fault in wrong_history(messages) if words in fault]

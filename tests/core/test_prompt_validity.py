@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage
 
 from fsm_agent import Agent, Limits, Tool, tool
 from fsm_agent.dialects import DIALECTS
@@ -139,3 +139,26 @@ def test_a_forced_answer_is_asked_for_in_a_valid_form(dialect: str) -> None:
     assert len(model.requests) >= 2
     for request in model.requests:
         assert wrong_prompt(request.messages) == [], request.messages
+
+
+# ---------------------------------------------------------------- the check itself
+
+TASK, ANSWER = HumanMessage("task"), AIMessage("answer")
+ASKS = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "a"}])
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([ANSWER], "not the user's"),
+        ([TASK, TASK], "both HumanMessage"),
+        ([TASK, ANSWER, ANSWER], "both AIMessage"),
+        ([TASK, ASKS], "never answered"),
+        ([TASK, ASKS, TASK], "before"),
+        ([TASK, AIMessage(" ")], "empty"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_check_of_these_tests_sees_what_is_wrong(messages: list[AnyMessage], words: str) -> None:
+    """A check that finds nothing wrong with anything would prove nothing."""
+    assert [fault for fault in wrong_history(messages) if words in fault]

@@ -1,0 +1,56 @@
+"""A view that is cut to the room that a server has: the oldest rounds first, never the task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from fsm_agent.dialects import DIALECTS, dialect_for
+from fsm_agent.history import block, flatten, text_of
+from fsm_agent.memory import Full
+from fsm_agent.memory.fit import fit
+from tests.core.histories import NATIVE, history_of, numbered, said_in, turns
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_view_is_cut_from_its_oldest_round(name: str) -> None:
+    """With less and less room the oldest rounds go, one by one; then the results of what came last are cut; the task never is."""
+    dialect = dialect_for(name)
+    view = tuple(numbered(4, dialect))
+    total = sum(one.tokens for one in view)
+    assert fit(view, total, "[cut]") == view
+    seen = []
+    for room in range(total, 0, -5):
+        shown = fit(view, room, "[cut]")
+        text = said_in(flatten(shown))
+        assert "task 0." in text
+        assert view[-1].messages[0] in flatten(shown)
+        assert sum(one.tokens for one in shown) <= room or len(shown) == 2
+        seen.append(tuple(number for number in range(4) if f"q 0-{number}-0" in text))
+    assert list(dict.fromkeys(seen)) == [(0, 1, 2, 3), (1, 2, 3), (2, 3), (3,)]
+
+
+def test_a_huge_newest_result_is_cut_and_says_so() -> None:
+    """When one result alone is too large, its beginning is sent, with a mark."""
+    huge = block(
+        "round",
+        AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "a"}]),
+        ToolMessage("begins " + "x" * 40_000, tool_call_id="a"),
+    )
+    (_, shown) = fit((block("task", HumanMessage("task")), huge), 1_000, "[cut]")
+    assert shown.tokens <= 1_010
+    content = text_of(shown.messages[1].content)
+    assert content.startswith("begins xxx")
+    assert content.endswith("x[cut]")
+
+
+@given(made=turns, room=st.integers(0, 500))
+def test_a_cut_view_is_never_larger(made: Any, room: int) -> None:
+    """Cutting cuts: the result has no more tokens, and no more than the room when anything could go."""
+    view = Full().view(history_of(NATIVE, made))
+    shown = fit(view, room, "[cut]")
+    assert sum(one.tokens for one in shown) <= sum(one.tokens for one in view)
