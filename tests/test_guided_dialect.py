@@ -127,6 +127,17 @@ def test_a_number_that_may_be_left_out_is_not_held() -> None:
     assert (after.values("rounded", "value"), after.values("rounded", "digits")) == ([7, 20], None)
 
 
+def test_a_whole_number_is_held_to_whole_numbers() -> None:
+    """2.5 is no count."""
+
+    def repeated(weight: float, count: int) -> float:
+        """Weight of several."""
+        return weight * count
+
+    after = Moment("Add 1 and 1, then 2.5 three times 4.", (t.add, repeated)).after("add", {"a": 1, "b": 1}, "2")
+    assert (after.values("repeated", "weight"), after.values("repeated", "count")) == ([2.5, 4, 2], [4, 2])
+
+
 def test_a_misspelt_value_is_corrected_to_what_the_error_names() -> None:
     """`lamps` failed and the error knows `lamp`: the same tool, with that."""
     moment = Moment("How many lamps are there?", (t.get_price, t.get_stock)).after(
@@ -142,6 +153,8 @@ def test_a_value_of_the_wrong_kind_leads_to_the_tools_that_the_task_names() -> N
     after = FAILED.after("get_capital", {"country": "Veloria"}, "Tamsin")
     assert set(after.variants()) == {"get_weather"}
     assert after.values("get_weather", "city") == ["Tamsin"]
+    both = FAILED.after("get_capital", {"country": "Veloria"}, '{"country": "Veloria", "capital": "Tamsin"}')
+    assert both.values("get_weather", "city") == ["Tamsin"], "what failed is not tried again"
     last = after.after("get_weather", {"city": "Tamsin"}, "rain")
     assert set(last.variants()) == {"get_weather", "get_capital", "FINISH"}
 
@@ -210,6 +223,10 @@ def test_an_exact_repeat_with_the_same_result_is_followed_by_the_answer() -> Non
     assert set(same.variants()) == {"FINISH"}
     assert same.variants()["FINISH"]["properties"]["thought"] == {"const": "The result is Tamsin; nothing is missing."}
     assert same.asked() == once.asked()
+    several = WEATHER
+    for _ in range(2):
+        several = several.after("get_capital", {"country": "Veloria"}, '["Tamsin", "Kellmar"]')
+    assert several.variants()["FINISH"]["properties"]["thought"] == {"const": "Nothing is missing."}
 
 
 def test_a_new_result_of_the_same_call_is_no_repeat() -> None:
