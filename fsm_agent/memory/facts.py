@@ -92,18 +92,24 @@ def _results_of(one: Block) -> Iterator[tuple[str, str]]:
 # Chinese marks end a sentence wherever they stand; the Latin full stop only before a space or the end, so that it splits no decimal,
 # version, address or file name. A closing quote or bracket belongs to the sentence before it.
 _CLOSERS: Final = "\"'\u2019\u201d)\\]\u300d\u300f\uff09\u3011"
-_END: Final = re.compile(rf"[\u3002\uff01\uff1f\uff1b]+[{_CLOSERS}]*|[.!?;\u2026]+[{_CLOSERS}]*(?=\s|$)|\n+")
-_ABBREVIATION: Final = re.compile(
-    r"(?:^|[\s(\"'])(?:[A-Za-z]|(?:[A-Za-z]\.)+[A-Za-z]|approx|art|ca|cf|ch|co|corp|dept|dr|ed|eq|est|etc|ext|fig|figs|gen|hr|inc|jan|feb|mar|apr"
-    r"|jun|jul|aug|sep|sept|oct|nov|dec|jr|ltd|max|min|mr|mrs|ms|no|nos|nr|op|p|pp|prof|pt|rev|sec|sr|st|tel|vol|vs)$",
-    re.IGNORECASE,
+# Each run of marks is tried once, whole: a tool's text may be one long run.
+_END: Final = re.compile(
+    rf"[\u3002\uff01\uff1f\uff1b]+[{_CLOSERS}]*|(?<![.!?;\u2026])[.!?;\u2026]++[{_CLOSERS}]*+(?=\s|$)|\n+"
 )
+_SHORTENED_WORDS: Final = (
+    "approx art ca cf ch co corp dept dr ed eq est etc ext fig figs gen hr inc jan feb mar apr jun jul aug sep sept oct nov dec jr ltd max "
+    "min mr mrs ms no nos nr op pp prof pt rev sec sr st tel vol vs"
+)
+_ABBREVIATION: Final = re.compile(
+    rf"(?:^|[\s(\"'])(?:[a-z]|(?:[a-z]\.)+[a-z]|{_SHORTENED_WORDS.replace(' ', '|')})$", re.IGNORECASE
+)
+_ABBREVIATION_CHARS: Final = 20
 # A digit of any script, or a Chinese numeral with its unit ("three hundred").
 _NUMBER: Final = re.compile(
     r"\d|[\u4e00\u4e8c\u4e24\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d][\u5341\u767e\u5343\u4e07\u4ebf]"
 )
-_LINK: Final = re.compile(r"https?://|www\.|[\w.+-]+@[\w-]+\.\w", re.IGNORECASE)
-_LIST_NUMBER: Final = re.compile(r"^\s*\d{1,3}$")
+_LINK: Final = re.compile(r"https?://|www\.|(?<![\w.+-])[\w.+-]++@[\w-]++\.\w", re.IGNORECASE)
+_LIST_NUMBER: Final = re.compile(r"\s*\d{1,3}")
 _SENTENCE_CHARS: Final = 300
 
 
@@ -124,8 +130,12 @@ def sentences(text: str) -> Iterator[str]:
     """
     begun = 0
     for end in _END.finditer(text):
-        before = text[begun : end.start()]
-        if end.group().startswith(".") and (_ABBREVIATION.search(before) or _LIST_NUMBER.match(before)):
+        stop = end.start()
+        # Only the last word is looked at: a text of nothing but abbreviations is one long sentence.
+        if text[stop] == "." and (
+            _ABBREVIATION.search(text[max(begun, stop - _ABBREVIATION_CHARS) : stop])
+            or _LIST_NUMBER.fullmatch(text, begun, stop)
+        ):
             continue
         sentence = text[begun : end.end()].strip()
         if sentence:
