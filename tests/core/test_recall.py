@@ -84,6 +84,14 @@ def test_a_store_that_is_down_fails_no_run(way: str) -> None:
     assert recall.last_error == "ConnectionError: the store is full"
 
 
+def test_what_a_store_said_is_forgotten_when_it_is_next_asked() -> None:
+    """`last_error` is about the newest run: a recall that succeeds begins anew."""
+    recall = Recall()
+    recall.last_error = "ConnectionError: the store was down"
+    recall.recall("bicycle")
+    assert recall.last_error == ""
+
+
 def test_only_what_is_near_is_recalled_and_k_at_most() -> None:
     """The embedded store recalls nothing without a word in common, and the nearest first."""
     recall = Recall(k=2)
