@@ -138,7 +138,8 @@ class Run:
 
     def broke(self, error: Exception) -> Broke:
         """The outcome that ends the run for a fault of the engine."""
-        return Broke(error=type(error).__name__, message=words_of(error), at=self.job.now())
+        said = redact_text(words_of(error))[:_ERROR_CHARS]
+        return Broke(error=type(error).__name__, message=said, at=self.job.now())
 
     def stop(self, outcome: Cancelled | Broke) -> Transitioned | None:
         """End the run from outside; None when it has already ended."""
@@ -295,8 +296,6 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
                     run.tell(outcome)
                 record = run.move(turn(run.machine, run.state, run.ctx, outcome))
         except Exception as error:  # noqa: BLE001 - a bug in a state, guard or dialect ends the run, typed
-            record = run.stop(
-                Broke(error=type(error).__name__, message=redact_text(str(error))[:_ERROR_CHARS], at=run.job.now())
-            )
+            record = run.stop(run.broke(error))
         if record is not None:
             yield record

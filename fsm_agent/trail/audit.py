@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from fsm_agent.alphabet import INITIAL, TERMINAL
 from fsm_agent.context import Setup
@@ -19,7 +19,7 @@ from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.trail.cipher import TrailLocked
 from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.header import fingerprint, recorded_setup, schema_version
+from fsm_agent.trail.header import check_schema, fingerprint, needs_code, recorded_setup
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.reader import checked, opened
 from fsm_agent.trail.store import RunInfo
@@ -68,7 +68,7 @@ def audit(
     try:
         stored = journal.store.read(run_id)
         entries = checked(stored, run_id, journal.chain)
-        schema_version(entries[0])
+        check_schema(entries[0])
         entries = tuple(opened(entry, journal.store, journal.cipher) for entry in entries)
         findings += wrong_rows(entries, machine)
         if not findings:
@@ -88,9 +88,7 @@ def audit(
         findings.append(
             Finding(-1, "the seal that was kept elsewhere is not among those of the trail: it was cut off or rewritten")
         )
-    ended = bool(entries) and any(
-        one.kind == "transition" and one.body.get("target") in TERMINAL for one in entries[-1:]
-    )
+    ended = bool(entries) and _ended(entries)
     notes += _not_shown(journal.chain.name, ended=ended, head=head)
     return Audit(
         run_id=run_id,
@@ -132,7 +130,10 @@ def wrong_rows(entries: Sequence[Entry], machine: Machine = DEFAULT_MACHINE) -> 
                 f"transition {body.get('seq')} out of {body.get('source')} follows transition {number - 1} into {state}"
             )
             return [*found, Finding(entry.seq, said)]
-        wrong = _wrong_row(body, machine)
+        try:
+            wrong = _wrong_row(body, machine)
+        except (KeyError, TypeError, ValueError) as error:
+            wrong = f"is no transition: {type(error).__name__}: {error}"
         if wrong:
             found.append(Finding(entry.seq, wrong))
         state = str(body.get("target"))
@@ -162,11 +163,15 @@ def _wrong_row(body: Mapping[str, Any], machine: Machine) -> str:
     return f"the table has no row for {body['event']} in {body['source']} with these guards"
 
 
+def _ended(entries: Sequence[Entry]) -> bool:
+    return entries[-1].kind == "transition" and str(entries[-1].body.get("target")) in TERMINAL
+
+
 def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry]) -> list[Finding]:
     """What the store notes beside the trail, and no seal covers: whether the run has ended, and its conversation."""
     if (info.entries, info.head) != (len(stored), stored[-1].seal):  # it has gone on since it was read
         return []
-    ended = entries[-1].body.get("target") in TERMINAL
+    ended = _ended(entries)
     thread = entries[0].body.get("thread_id")
     found = []
     if info.ended != ended:
@@ -178,12 +183,18 @@ def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry]) ->
 
 
 def _fingerprint(header: Entry, setup: Setup | None, machine: Machine) -> list[Finding]:
-    recorded = header.body["fingerprint"]
-    now = fingerprint(recorded_setup(header, setup), machine)
+    try:
+        recorded = header.body["fingerprint"]
+        now = fingerprint(recorded_setup(header, setup), machine)
+        differing = [part for part in ("table", "dialect", "limits", "memory", "tools") if recorded[part] != now[part]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return [
+            Finding(header.seq, f"the header lacks something, or holds what it cannot: {type(error).__name__}: {error}")
+        ]
     return [
         Finding(header.seq, f"the {part} of the run is another than the one here")
-        for part in ("table", "dialect", "limits", "memory", "tools")
-        if recorded[part] != now[part] and not (part == "tools" and setup is None)
+        for part in differing
+        if part != "tools" or setup is not None
     ]
 
 
@@ -193,7 +204,7 @@ def _refold(
     try:
         fold(entries, setup, machine=machine)
     except TrailDamaged as damage:
-        if setup is None and _needs_code(entries[0]):
+        if setup is None and needs_code(entries[0]):
             notes.append(
                 f"Entry {damage.seq} does not follow from those before without the agent's own code (approval by predicate, another "
                 "dialect): give the agent to check it."
@@ -202,10 +213,3 @@ def _refold(
             findings.append(Finding(damage.seq, str(damage)))
     except TrailError as error:
         notes.append(f"The states could not be driven again: {error}")
-
-
-_CODE: Final = "predicate"
-
-
-def _needs_code(header: Entry) -> bool:
-    return any(tool["requires_approval"] == _CODE or tool["code"] for tool in header.body["setup"]["tools"])

@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, get_args
 import orjson
 
 from fsm_agent.errors import TrailDamaged
+from fsm_agent.tools.plain import plain
 
-__all__ = ["KINDS", "SCHEMA_VERSION", "Entry", "Kind", "Stored", "parse", "written"]
+__all__ = ["KINDS", "SCHEMA_VERSION", "Entry", "Kind", "Stored", "legible", "parse", "written"]
 
 SCHEMA_VERSION: Final = 1
 Kind = Literal["header", "started", "result", "outcome", "transition", "decided", "paused", "changed", "resumed"]
@@ -59,6 +60,14 @@ def written(value: Any) -> str:
     ):  # a number beyond 64 bits, a lone surrogate, a key that is no text, or what JSON cannot hold at all
         text = _encode(value)
         return text if text.isascii() else _SURROGATE.sub(_character, text)
+
+
+def legible(value: Any) -> str:
+    """As `written`, for any value: guards and tools of a user's own may hold what JSON cannot, and that is written as text."""
+    try:
+        return written(value)
+    except (ValueError, TypeError):
+        return written(plain(value))
 
 
 def _character(found: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ each is compared with the one that the table gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,10 +16,9 @@ from fsm_agent.effects import Broke, Cancelled, Decision, Effect, Outcome, Resul
 from fsm_agent.errors import TrailDamaged, TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Fired, Machine
 from fsm_agent.records import Transitioned
-from fsm_agent.tools.plain import plain
 from fsm_agent.trail.changes import Change, changed
 from fsm_agent.trail.codec import outcome_of, record_of, result_of, started_data
-from fsm_agent.trail.entries import Entry, written
+from fsm_agent.trail.entries import Entry, legible, written
 from fsm_agent.trail.header import begun_context, recorded_setup
 from fsm_agent.turn import turn
 
@@ -220,18 +219,10 @@ def _compare(record: Transitioned, fired: Fired) -> None:
     row, ctx = fired.row, fired.ctx
     if (record.source, record.event, record.target) != (row.source, row.event, row.target):
         raise ValueError(f"the table gives {row}, the trail says {record.source} --{record.event}--> {record.target}")
-    asked = [[one.guard, one.result, one.values] for one in fired.guards]
-    if written(_plain(asked)) != written(_plain([[one.guard, one.result, one.values] for one in record.guards])):
+    now, then = (legible([[one.guard, one.result, one.values] for one in given.guards]) for given in (fired, record))
+    if now != then:
         raise ValueError("the guards compare other values than the trail says")
-    now = (ctx.seq, ctx.step, ctx.usage.total, ctx.usage.estimated, ctx.model_calls, ctx.tool_calls, ctx.failures)
-    for name, value in zip(_COMPARED, now, strict=True):
+    counts = (ctx.seq, ctx.step, ctx.usage.total, ctx.usage.estimated, ctx.model_calls, ctx.tool_calls, ctx.failures)
+    for name, value in zip(_COMPARED, counts, strict=True):
         if getattr(record, name) != value:
             raise ValueError(f"{name} is {value}, the trail says {getattr(record, name)}")
-
-
-def _plain(value: Sequence[Any]) -> Any:
-    try:
-        written(value)
-    except (ValueError, TypeError):
-        return plain(value)
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsm_agent.alphabet import Status
+from fsm_agent.alphabet import TERMINAL, Status
 from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.header import guarded
@@ -22,7 +22,7 @@ def fork(journal: Journal, run_id: str, *, at: int, new_run_id: str) -> str:
     """
     entries = journal.entries(run_id)
     kept = entries_to(entries, at)
-    if any(one.kind == "transition" and one.body["target"] in ("FINISH", "ABORT") for one in kept):
+    if any(one.kind == "transition" and one.body["target"] in TERMINAL for one in kept):
         raise RunError(f"run {run_id!r} has ended at transition {at}: fork it before that")
     origin = kept[0].body.get("forked") or {}
     # In a fork of a fork, what was guarded before this point stays so from where it was: the recorded past goes by that.

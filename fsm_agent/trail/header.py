@@ -27,15 +27,17 @@ from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, written
 __all__ = [
     "begun_context",
     "check_agent",
+    "check_schema",
     "describe",
     "fingerprint",
     "guarded",
     "header_data",
+    "needs_code",
     "rebuilt",
     "recorded_setup",
-    "schema_version",
 ]
 
+_PREDICATE: Final = "predicate"
 _LIBRARIES: Final = ("fsm-agent", "langchain-core", "pydantic", "transitions")
 
 
@@ -68,20 +70,24 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
     }
 
 
-def schema_version(header: Entry) -> int:
-    """The version of the header. Raises `TrailVersion` for one that this package cannot read."""
+def check_schema(header: Entry) -> None:
+    """Raise `TrailVersion` for a header of a version that this package cannot read."""
     version = header.body.get("schema")
     if header.kind != "header" or version != SCHEMA_VERSION:
         raise TrailVersion(
             f"the trail of run {header.run_id!r} has schema version {version!r}; this package reads {SCHEMA_VERSION}. "
             "Read it with the version of fsm-agent that its header names"
         )
-    return SCHEMA_VERSION
+
+
+def needs_code(header: Entry) -> bool:
+    """True when what the run did follows from code of its tools (an approval by predicate, a mapped fallback) that no trail holds."""
+    return any(tool["requires_approval"] == _PREDICATE or tool["code"] for tool in header.body["setup"]["tools"])
 
 
 def begun_context(header: Entry, setup: Setup) -> Context:
     """The context in which the run began, under `setup`."""
-    schema_version(header)
+    check_schema(header)
     body = header.body
     forked = body.get("forked") or {}
     earlier = blocks_of(body["earlier"])
@@ -93,7 +99,7 @@ def begun_context(header: Entry, setup: Setup) -> Context:
         language=body["language"],
         thread_id=body["thread_id"],
         turn=body["turn"],
-        prompt_factor=body.get("prompt_factor", 1.0),
+        prompt_factor=body["prompt_factor"],
         system=body["system"],
         history=(*earlier, block("task", message, turn=body["turn"])),
         call_ids=call_ids(earlier),
@@ -114,7 +120,7 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
     Without `agent`, tools are made from their recorded schemas (they can be checked against, not called), and the dialect from its
     description. Raises `TrailError` for a dialect or memory that is not one of this package's.
     """
-    schema_version(header)
+    check_schema(header)
     kept = header.body["setup"]
     return Setup(
         limits=Limits(**kept["limits"]),
@@ -216,7 +222,7 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         "repeatable": one.repeatable,
         "retry": one.retry,
         "timeout": one.timeout,
-        "requires_approval": one.requires_approval if isinstance(one.requires_approval, bool) else "predicate",
+        "requires_approval": one.requires_approval if isinstance(one.requires_approval, bool) else _PREDICATE,
         "max_result_chars": one.max_result_chars,
         "volatile": sorted(one.volatile),
         "lax": one.lax,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from fsm_agent.clock import Clock
 from fsm_agent.context import Context
 from fsm_agent.machine import Machine
-from fsm_agent.trail.chain import Chain
+from fsm_agent.trail.chain import GENESIS, Chain
 from fsm_agent.trail.cipher import Cipher
 from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.header import header_data
@@ -49,16 +49,20 @@ class Journal:
         writer.add("header", header_data(ctx, machine, chain=self.chain.name, origin=self.origin))
         return writer
 
-    def writer(self, run_id: str, *, thread_id: str | None) -> TrailWriter:
-        """The writer of a new run, with nothing in it."""
+    def writer(
+        self, run_id: str, *, thread_id: str | None, owner: str = "", seq: int = 0, seal: str = GENESIS
+    ) -> TrailWriter:
+        """The writer of a run, from entry `seq` on; `owner` holds it, "" for a new one."""
         return TrailWriter(
             self.store,
             run_id,
-            owner=new_owner(),
+            owner=owner or new_owner(),
             clock=self.clock,
             chain=self.chain,
             cipher=self.cipher,
             thread_id=thread_id,
+            seq=seq,
+            seal=seal,
         )
 
     def entries(self, run_id: str) -> tuple[Entry, ...]:
@@ -79,17 +83,7 @@ class Journal:
             # Ctrl-C may come when the store has the claim already, and nobody here knows of it yet.
             self.let_go(run_id, owner)
             raise
-        writer = TrailWriter(
-            self.store,
-            run_id,
-            owner=owner,
-            clock=self.clock,
-            chain=self.chain,
-            cipher=self.cipher,
-            thread_id=info.thread_id,
-            seq=len(stored),
-            seal=stored[-1].seal,
-        )
+        writer = self.writer(run_id, thread_id=info.thread_id, owner=owner, seq=len(stored), seal=stored[-1].seal)
         return Taken(info, entries, writer)
 
     def give_back(self, info: RunInfo, owner: str) -> None:

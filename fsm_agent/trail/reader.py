@@ -56,10 +56,10 @@ def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
     """The entry with its body decrypted, and fetched when it is kept as a value."""
     body = entry.body
     form = set(body) - set(CLEAR)
-    if form == {"value", "bytes"}:
+    if form == {"value", "bytes"} and isinstance(body["value"], str):
         raw = store.value(entry.run_id, body["value"]).decode("utf-8", "surrogatepass")
         return _with_body(entry, raw if raw.startswith("{") else _decrypted(entry, raw, cipher))
-    if form == {"sealed_body"}:
+    if form == {"sealed_body"} and isinstance(body["sealed_body"], str):
         return _with_body(entry, _decrypted(entry, body["sealed_body"], cipher))
     return entry
 

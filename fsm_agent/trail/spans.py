@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.errors import DefinitionError
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import plain
@@ -23,7 +24,6 @@ __all__ = ["OtlpLines", "export_spans"]
 
 _NANO: Final = 1_000_000_000
 _SCOPE: Final = "fsm_agent.trail"
-_ENDED: Final = ("FINISH", "ABORT")
 
 
 def export_spans(entries: Sequence[Entry], exporter: Any, *, content: bool) -> None:
@@ -116,7 +116,7 @@ class _Writer:
             if act.transition is not None:
                 self._moved(root, act.transition)
         records = self._story.transitions
-        if records and records[-1].target == "ABORT":
+        if records and records[-1].target is State.ABORT:
             self._fail(root, str(records[-1].reason or "internal_error"))
         root.end(_ns(self._last))
 
@@ -151,7 +151,7 @@ class _Writer:
             "gen_ai.usage.input_tokens": sum(one["input"] for one in usage),
             "gen_ai.usage.output_tokens": sum(one["output"] for one in usage),
             "fsm.run.id": story.entries[0].run_id,
-            "fsm.run.ended": bool(records) and records[-1].target in _ENDED,
+            "fsm.run.ended": bool(records) and records[-1].target in TERMINAL,
         }
         if self._model:
             found["gen_ai.request.model"] = self._model

@@ -10,10 +10,9 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from fsm_agent.clock import Clock
-from fsm_agent.tools.plain import plain
-from fsm_agent.trail.chain import GENESIS, Chain
+from fsm_agent.trail.chain import Chain
 from fsm_agent.trail.cipher import Cipher
-from fsm_agent.trail.entries import Kind, Stored, written
+from fsm_agent.trail.entries import Kind, Stored, legible, written
 from fsm_agent.trail.store import RUNNING, Batch, TrailStore
 
 __all__ = ["CLEAR", "VALUE_CHARS", "TrailWriter"]
@@ -41,9 +40,9 @@ class TrailWriter:
         clock: Clock,
         chain: Chain,
         cipher: Cipher | None = None,
-        thread_id: str | None = None,
-        seq: int = 0,
-        seal: str = GENESIS,
+        thread_id: str | None,
+        seq: int,
+        seal: str,
     ) -> None:
         self.run_id: Final = run_id
         self.owner: Final = owner
@@ -79,11 +78,7 @@ class TrailWriter:
 
     def add(self, kind: Kind, body: Mapping[str, Any]) -> bool:
         """Seal an entry. It is durable after the next `flush`. False for a result of an effect that has its outcome already: it is late."""
-        try:
-            text = written(body)
-        except (ValueError, TypeError):
-            # Guards and tools of a user's own may compare what JSON cannot hold.
-            text = written(plain(body))
+        text = legible(body)
         with self._lock:
             if kind == "result" and not self._under_way:
                 return False

@@ -306,8 +306,12 @@ def most_transitions(setup: Setup, crashes: int = 0) -> int:
     return 4 * crashes + beside + plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
 
 
-def drive_with(draw: Callable[[st.SearchStrategy[Any]], Any], play: Play) -> Play:
-    """Drive the run to its end with outcomes that `draw` chooses."""
+def drive_with(
+    draw: Callable[[st.SearchStrategy[Any]], Any],
+    play: Play,
+    perform: Callable[[Play, Effect, Outcome], object] = lambda *_: None,
+) -> Play:
+    """Drive the run to its end with outcomes that `draw` chooses; `perform` is told of each before the run is."""
     core = drive(play.run)
     item = next(core, None)
     while item is not None:
@@ -316,6 +320,7 @@ def drive_with(draw: Callable[[st.SearchStrategy[Any]], Any], play: Play) -> Pla
             item = next(core, None)
             continue
         outcome = outcome_of(draw, item, play)
+        perform(play, item, outcome)
         play.asked.append((item, outcome))
         try:
             item = core.send(outcome)

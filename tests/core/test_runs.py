@@ -117,6 +117,17 @@ def test_f02_an_error_in_a_state_ends_the_run_with_its_cause(state: State, metho
     assert wrong_history(result.messages) == []
 
 
+def test_f02_an_error_that_cannot_be_told_ends_the_run_too() -> None:
+    """An exception whose text fails is named by its class, like any other."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    result = driven(new_run(machine=broken(State.PLAN, "enter", Mute())))
+    assert (result.reason, "Mute" in result.detail) == (StopReason.INTERNAL_ERROR, True)
+
+
 def test_f03_an_error_in_a_guard_ends_the_run_where_it_was() -> None:
     """A guard of one's own that fails is a bug of the table: nothing fires but the row for bugs."""
 

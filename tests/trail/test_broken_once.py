@@ -19,8 +19,10 @@ from fsm_agent.records import Transitioned
 from fsm_agent.testing import FakeClock, ScriptedModel, call
 from fsm_agent.trail import MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit
+from fsm_agent.trail.chain import GENESIS
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.codec import record_data
+from fsm_agent.trail.entries import Stored, written
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.store import RUNNING, Batch, RunInfo
 from fsm_agent.trail.writer import TrailWriter
@@ -85,8 +87,7 @@ def agent_on(store: MemoryTrail, replies: list[Any], *tools: Tool, **options: An
 
 def findings(agent: Agent, run_id: str = "r") -> tuple[Any, ...]:
     """What an audit by the agent itself finds."""
-    assert agent._journal is not None
-    return audit(agent._journal, run_id, agent._setup).findings
+    return audit(agent.journal, run_id, agent._setup).findings
 
 
 def test_a_run_that_pauses_before_review_can_be_approved() -> None:
@@ -136,14 +137,12 @@ def test_a_fork_of_a_fork_keeps_what_the_first_fork_asked_people() -> None:
     store = MemoryTrail()
     agent = agent_on(store, [call("add", a=1, b=2), call("add", a=2, b=2), "done"], add)
     agent.invoke("add", RUN)
-    assert agent._journal is not None
-    fork(agent._journal, "r", at=5, new_run_id="first")
+    fork(agent.journal, "r", at=5, new_run_id="first")
     again = agent_on(store, [call("add", a=2, b=2), call("add", a=3, b=2), "done"], add)
     assert again.resume("first").requests
     ended = again.resume("first", decision=Approve())
-    assert again._journal is not None
     for one in ended.transitions[:-1]:
-        fork(again._journal, "first", at=one.seq, new_run_id=f"second {one.seq}")
+        fork(again.journal, "first", at=one.seq, new_run_id=f"second {one.seq}")
         assert findings(again, f"second {one.seq}") == ()
 
 
@@ -332,6 +331,35 @@ def test_an_audit_compares_what_the_store_notes_beside_the_trail(field: dict[str
     assert findings(agent) == ()
     store._infos["r"] = dataclasses.replace(store._infos["r"], **field)
     assert ["the store notes" in one.what for one in findings(agent)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("seq", "field", "value"),
+    [
+        (0, "fingerprint", None),
+        (0, "setup", 3),
+        (1, "value", ["x"]),
+        (-1, "guards", None),
+        (-1, "guards", [1]),
+        (-1, "target", ["FINISH"]),
+    ],
+)
+def test_an_audit_names_the_entry_of_a_rewritten_trail_whatever_it_holds(seq: int, field: str, value: Any) -> None:
+    """A trail sealed anew by somebody else may hold any JSON: what is wrong with it is a finding, never an exception."""
+    store = MemoryTrail()
+    agent = agent_on(store, ["done"])
+    agent.invoke("go", RUN)
+    seal, chain, rewritten = GENESIS, Sha256Chain(), []
+    entries = agent.journal.entries("r")
+    for entry in entries:
+        body = dict(entry.body)
+        if entry is entries[seq]:
+            body = {"bytes": 1, field: value} if field == "value" else {**body, field: value}
+        line = {"run": "r", "seq": entry.seq, "kind": entry.kind, "time": entry.time, "body": body}
+        seal = chain.seal(seal, written(line))
+        rewritten.append(Stored(entry.seq, written(line), seal))
+    store._entries["r"], store._infos["r"] = rewritten, dataclasses.replace(store._infos["r"], head=seal)
+    assert {one.seq for one in findings(agent)} == {entries[seq].seq}
 
 
 def test_a_change_does_not_stand_in_for_a_decision() -> None:

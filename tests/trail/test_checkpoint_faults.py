@@ -102,10 +102,9 @@ def test_c01_any_value_of_a_tool_is_written_down(name: str) -> None:
     agent = agent_on(store, [call("give"), "done"], [give])
     result = agent.invoke("go", RUN)
     assert result.status is Status.COMPLETED
-    assert agent._journal is not None
-    folded = fold(agent._journal.entries("r"), agent._setup)
+    folded = fold(agent.journal.entries("r"), agent._setup)
     assert [one.result for one in folded.ctx.done] == list(result.results)
-    assert audit(agent._journal, "r", agent._setup).findings == ()
+    assert audit(agent.journal, "r", agent._setup).findings == ()
 
 
 def test_c02_nothing_comes_back_as_something_else() -> None:
@@ -120,8 +119,7 @@ def test_c02_nothing_comes_back_as_something_else() -> None:
     agent = agent_on(store, [call("give", order={"number": 3, "lines": ["x"]})], [give])
     waiting = agent.invoke("go", RUN)
     again = agent_on(store, ["done"], [give])
-    assert again._journal is not None
-    before = fold(again._journal.entries("r"), again._setup)
+    before = fold(again.journal.entries("r"), again._setup)
     assert type(before.ctx.calls[0]) is type(waiting.pending.calls[0]) if waiting.pending else False
     result = again.resume("r", decision=Edit({"order": {"number": 4, "lines": []}}))
     assert result.results[0].text == '{"number": 4, "lines": []}'
@@ -142,8 +140,7 @@ def test_c04_a_trail_of_another_version_is_refused_whole(change: dict[str, Any],
     """C04: a version that is not known, and a header that lacks something, are named; nothing is half loaded."""
     agent = agent_on(MemoryTrail(), ["done"], [])
     agent.invoke("go", RUN)
-    assert agent._journal is not None
-    header, *others = agent._journal.entries("r")
+    header, *others = agent.journal.entries("r")
     body = {name: value for name, value in {**header.body, **change}.items() if value is not ...}
     with pytest.raises(error, match=named):
         fold([dataclasses.replace(header, body=body), *others])
@@ -153,8 +150,7 @@ def test_c04_a_state_that_is_no_more_is_refused_by_name() -> None:
     """C04: a transition into a state that the machine does not have is an error at its entry, not a guess."""
     agent = agent_on(MemoryTrail(), ["done"], [])
     agent.invoke("go", RUN)
-    assert agent._journal is not None
-    entries = list(agent._journal.entries("r"))
+    entries = list(agent.journal.entries("r"))
     index = next(index for index, one in enumerate(entries) if one.kind == "transition")
     entries[index] = dataclasses.replace(entries[index], body={**entries[index].body, "target": "COMPLIANCE"})
     with pytest.raises(TrailDamaged, match="COMPLIANCE") as raised:
@@ -166,8 +162,7 @@ def test_c04_a_kind_of_entry_that_is_not_known_is_refused() -> None:
     """C04: what a later version may add is not skipped silently."""
     agent = agent_on(MemoryTrail(), ["done"], [])
     agent.invoke("go", RUN)
-    assert agent._journal is not None
-    header = agent._journal.entries("r")[0]
+    header = agent.journal.entries("r")[0]
     with pytest.raises(TrailDamaged):
         fold([header, Entry(run_id="r", seq=1, kind="snapshot", time=0.0, body={})])
 
@@ -186,8 +181,7 @@ def test_c07_the_trail_says_who_decided_what_about_which_arguments_and_when() ->
     agent = agent_on(store, ["refused"], [pay])
     result = agent.resume("r", decision=Deny("not eve"), by="ann")
     assert (result.status, log) == (Status.COMPLETED, [])
-    assert agent._journal is not None
-    (decided,) = (one for one in agent._journal.entries("r") if one.kind == "decided")
+    (decided,) = (one for one in agent.journal.entries("r") if one.kind == "decided")
     assert decided.body["by"] == "ann"
     assert decided.body["decision"] == {"kind": "deny", "reason": "not eve", "stop": False}
     assert decided.body["digest"] == waiting.requests[0].digest
@@ -207,13 +201,12 @@ def test_c10_a_fork_has_an_id_of_its_own_and_leaves_its_parent_alone() -> None:
 
     agent = agent_on(store, [call("add", a=1, b=2), "three"], [add])
     agent.invoke("go", RUN)
-    assert agent._journal is not None
     before = store.read("r")
-    assert fork(agent._journal, "r", at=5, new_run_id="s") == "s"
-    here, there = (fold(agent._journal.entries(name), agent._setup) for name in ("r", "s"))
+    assert fork(agent.journal, "r", at=5, new_run_id="s") == "s"
+    here, there = (fold(agent.journal.entries(name), agent._setup) for name in ("r", "s"))
     assert (there.ctx.run_id, there.ctx.results) == (
         "s",
-        fold(agent._journal.entries("r")[:13], agent._setup).ctx.results,
+        fold(agent.journal.entries("r")[:13], agent._setup).ctx.results,
     )
     assert type(there.ctx.done[0]) is type(here.ctx.done[0])
     assert store.read("r") == before

@@ -11,35 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fsm_agent.context import Context, Setup
+from fsm_agent.context import Setup
 from fsm_agent.durable import begin, conclude
 from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, Returned
 from fsm_agent.errors import TrailDamaged, TrailVersion
 from fsm_agent.machine import DEFAULT_MACHINE
-from fsm_agent.records import Transitioned
-from fsm_agent.runs import drive
-from fsm_agent.testing import FakeClock
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.journal import Journal
-from tests.core.adversary import Play, new_play, outcome_of, setups
+from tests.core.adversary import Play, drive_with, new_play, setups
 from tests.core.builders import frozen
 
 SLOW = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
-
-def journal_of(clock: FakeClock) -> Journal:
-    """Trails in memory."""
-    return Journal(store=MemoryTrail(), clock=clock, chain=Sha256Chain())
-
-
-def written_play(setup: Setup) -> tuple[Play, Journal]:
-    """A run that has not begun, and writes its trail."""
-    play = new_play(setup)
-    journal = journal_of(play.clock)
-    play.run.trail = journal.begin(play.run.ctx, DEFAULT_MACHINE)
-    return play, journal
 
 
 def perform(play: Play, effect: Effect, outcome: Outcome) -> None:
@@ -51,55 +35,40 @@ def perform(play: Play, effect: Effect, outcome: Outcome) -> None:
             keep(result)
 
 
-def drive_written(draw: Callable[[st.SearchStrategy[Any]], Any], play: Play) -> None:
-    """Drive the run to its end with outcomes that `draw` chooses, writing the trail."""
-    core = drive(play.run)
-    item = next(core, None)
-    while item is not None:
-        if isinstance(item, Transitioned):
-            play.contexts.append(play.run.ctx)
-            item = next(core, None)
-            continue
-        outcome = outcome_of(draw, item, play)
-        perform(play, item, outcome)
-        play.asked.append((item, outcome))
-        try:
-            item = core.send(outcome)
-        except StopIteration:
-            item = None
+def played(draw: Callable[[st.SearchStrategy[Any]], Any], setup: Setup) -> tuple[Play, Journal, list[Entry]]:
+    """A run driven to its end with outcomes that `draw` chooses, where its trail was written, and the entries as they are read.
+
+    The contexts begin with that of the run before its first transition.
+    """
+    play = new_play(setup)
+    journal = Journal(store=MemoryTrail(), clock=play.clock, chain=Sha256Chain())
+    play.run.trail = journal.begin(play.run.ctx, DEFAULT_MACHINE)
+    play.contexts.append(play.run.ctx)
+    drive_with(draw, play, perform)
     conclude(play.run).result()
-
-
-def entries_of(play: Play, journal: Journal) -> tuple[Entry, ...]:
-    """The entries, read from the store, checked and parsed."""
-    return journal.entries(play.run.ctx.run_id)
+    return play, journal, list(journal.entries(play.run.ctx.run_id))
 
 
 @SLOW
 @given(st.data(), setups)
 def test_the_fold_gives_the_context_of_the_run_at_every_prefix(data: st.DataObject, setup: Setup) -> None:
     """For any limits, tools, dialect, memory and behaviour, and wherever the trail ends, the context is the run's own."""
-    play, journal = written_play(setup)
-    first = play.run.ctx
-    drive_written(data.draw, play)
-    entries = entries_of(play, journal)
+    play, _, entries = played(data.draw, setup)
     whole = fold(entries, replace(setup, memo={}))
     assert (whole.state, whole.ctx) == (play.run.state, play.run.ctx)
     assert frozen(whole.ctx) == frozen(play.run.ctx)
     assert [one.seq for one in whole.transitions] == [one.seq for one in play.run.transitions]
     assert whole.transitions == play.run.transitions
-    contexts: list[Context] = [first, *play.contexts]
     cut = data.draw(st.integers(1, len(entries)))
     part = fold(entries[:cut], replace(setup, memo={}))
-    assert part.ctx == contexts[len(part.transitions)]
+    assert part.ctx == play.contexts[len(part.transitions)]
 
 
 @SLOW
 @given(st.data(), setups)
 def test_an_honest_trail_passes_its_audit(data: st.DataObject, setup: Setup) -> None:
     """Whatever a run does, its own trail is found to be right, with and without a kept seal."""
-    play, journal = written_play(setup)
-    drive_written(data.draw, play)
+    play, journal, _ = played(data.draw, setup)
     assert play.run.trail is not None
     found = audit(journal, play.run.ctx.run_id, replace(setup, memo={}), head=play.run.trail.head)
     assert found.findings == ()
@@ -111,9 +80,7 @@ def test_an_honest_trail_passes_its_audit(data: st.DataObject, setup: Setup) -> 
 @given(st.data(), setups)
 def test_an_entry_that_does_not_follow_is_found_though_it_is_sealed(data: st.DataObject, setup: Setup) -> None:
     """A trail rewritten as a whole has right seals; what its transitions say is still what the table gives, or it is found."""
-    play, journal = written_play(setup)
-    drive_written(data.draw, play)
-    entries = list(entries_of(play, journal))
+    _, _, entries = played(data.draw, setup)
     places = [index for index, one in enumerate(entries) if one.kind == "transition"]
     index = data.draw(st.sampled_from(places))
     field, value = data.draw(
@@ -133,9 +100,7 @@ def test_an_entry_that_does_not_follow_is_found_though_it_is_sealed(data: st.Dat
 @given(st.data(), setups)
 def test_a_guard_that_is_said_to_have_held_is_found(data: st.DataObject, setup: Setup) -> None:
     """Flipping what a recorded guard said is found by the table alone, or by what the states give."""
-    play, journal = written_play(setup)
-    drive_written(data.draw, play)
-    entries = list(entries_of(play, journal))
+    _, _, entries = played(data.draw, setup)
     places = [index for index, one in enumerate(entries) if one.kind == "transition" and one.body["guards"]]
     if not places:
         return
@@ -153,9 +118,7 @@ def test_a_guard_that_is_said_to_have_held_is_found(data: st.DataObject, setup: 
 @given(st.data(), setups)
 def test_an_entry_left_out_or_doubled_is_found(data: st.DataObject, setup: Setup) -> None:
     """No entry that says what happened can be taken out, or put in twice, without the next ones not following."""
-    play, journal = written_play(setup)
-    drive_written(data.draw, play)
-    entries = list(entries_of(play, journal))
+    play, _, entries = played(data.draw, setup)
     places = [index for index, one in enumerate(entries[:-1]) if one.kind in ("outcome", "transition")]
     index = data.draw(st.sampled_from(places))
     doubled = data.draw(st.booleans())
