@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Callable, Generator
 from typing import Any
@@ -17,6 +18,7 @@ settings.register_profile("ci", deadline=None, derandomize=True, suppress_health
 settings.register_profile("dev", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+ADDRESS = re.compile(r"\bat 0x[0-9a-f]+")
 FOREIGN_SETTINGS = ("FSM_AGENT_", "OPENAI_", "LANGCHAIN_", "LANGSMITH_")
 
 
@@ -85,6 +87,13 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     """Leave the interpreter as it was."""
     _NETWORK.remove()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that is named after an address in memory: processes that share the suite would name it differently."""
+    unstable = [item.nodeid for item in items if ADDRESS.search(item.nodeid)]
+    if unstable:
+        raise pytest.UsageError(f"give these parameters ids: {', '.join(unstable[:3])}")
 
 
 @pytest.hookimpl(wrapper=True)

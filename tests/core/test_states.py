@@ -87,6 +87,13 @@ LINES: list[tuple[State, Line | None]] = [
 ]
 
 
+def name(value: object) -> str:
+    """A parameter by name, the same in every process."""
+    if value is None or isinstance(value, State):
+        return str(value)
+    return getattr(value, "__qualname__", type(value).__name__).partition(".")[0]
+
+
 def step(state: State, line: Line | None) -> tuple[Step, Step]:
     """The same outcome resolved twice from the same context, which must not change."""
     ctx, behaviour = at(state), BEHAVIOURS[state]
@@ -99,7 +106,7 @@ def step(state: State, line: Line | None) -> tuple[Step, Step]:
     return found
 
 
-@pytest.mark.parametrize(("state", "line"), LINES, ids=str)
+@pytest.mark.parametrize(("state", "line"), LINES, ids=name)
 def test_a_state_is_pure(state: State, line: Line | None) -> None:
     """The same context and outcome give an equal effect, event and context, twice, and change nothing in place."""
     first, second = step(state, line)
@@ -107,7 +114,7 @@ def test_a_state_is_pure(state: State, line: Line | None) -> None:
     assert frozen(first.ctx) == frozen(second.ctx)
 
 
-@pytest.mark.parametrize(("state", "line"), LINES, ids=str)
+@pytest.mark.parametrize(("state", "line"), LINES, ids=name)
 def test_a_state_returns_one_of_its_events(state: State, line: Line | None) -> None:
     """What a state can return is what it says it can; the table is checked against that."""
     assert step(state, line)[0].event in BEHAVIOURS[state].events
