@@ -71,14 +71,27 @@ class Usage:
 NO_USAGE: Final = Usage()
 
 
+def _in_order(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _in_order(value[name]) for name in sorted(value, key=str)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class RawCall:
-    """A tool call as the model (or a person, or the ladder) asked for it. `arguments` is text where the text is known."""
+    """A tool call as the model (or a person, or the ladder) asked for it. `arguments` is text where the text is known.
+
+    Arguments that are no text come in the order of their names, at every depth: a trail keeps no other, and the model reads them so.
+    """
 
     id: str
     name: str
     arguments: str | Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.arguments, Mapping):
+            object.__setattr__(self, "arguments", _in_order(self.arguments))
 
 
 @quick

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from fsm_agent.context import Setup
 from fsm_agent.durable import begin, conclude
-from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, Returned
+from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, RawCall, Returned
 from fsm_agent.errors import TrailDamaged, TrailVersion
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
+from fsm_agent.trail.entries import written
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.journal import Journal
 from tests.core.adversary import Play, drive_with, new_play, setups
@@ -134,3 +135,11 @@ def test_another_schema_is_refused_by_name() -> None:
     header = Entry(run_id="r", seq=0, kind="header", time=0.0, body={"schema": 99})
     with pytest.raises(TrailVersion, match="99"):
         fold([header])
+
+
+def test_arguments_in_any_order_are_told_and_folded_in_one() -> None:
+    """A model may name arguments in any order, at any depth: what it reads of its call afterwards is what the trail gives."""
+    asked = {"b": {"y": 1, "x": [{"n": 2, "m": 3}]}, "a": 1}
+    given = RawCall("c", "add", asked).arguments
+    assert written(given) == written(asked)
+    assert str(given) == "{'a': 1, 'b': {'x': [{'m': 3, 'n': 2}], 'y': 1}}"
