@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from fsm_agent import Agent, Answer, Approve, Deny, Limits, RunError, Status, Tool, Window, runs, tool
+from fsm_agent import Agent, Answer, Approve, Deny, Edit, Limits, RunError, State, Status, Tool, Window, runs, tool
 from fsm_agent import agent as agent_module
 from fsm_agent.errors import RunBusy, RunHeld, TrailError
 from fsm_agent.observe import silent_logger
@@ -133,7 +133,7 @@ def test_a_clock_that_was_set_back_makes_no_wait_longer() -> None:
 
 
 def test_a_fork_of_a_fork_keeps_what_the_first_fork_asked_people() -> None:
-    """From any transition of a fork another one can be begun, which folds: the recorded approvals stay asked for from where they were."""
+    """A fork of a fork folds wherever it begins: the recorded approvals stay asked for from where they were."""
     store = MemoryTrail()
     agent = agent_on(store, [call("add", a=1, b=2), call("add", a=2, b=2), "done"], add)
     agent.invoke("add", RUN)
@@ -141,9 +141,65 @@ def test_a_fork_of_a_fork_keeps_what_the_first_fork_asked_people() -> None:
     again = agent_on(store, [call("add", a=2, b=2), call("add", a=3, b=2), "done"], add)
     assert again.resume("first").requests
     ended = again.resume("first", decision=Approve())
-    for one in ended.transitions[:-1]:
-        fork(again.journal, "first", at=one.seq, new_run_id=f"second {one.seq}")
-        assert findings(again, f"second {one.seq}") == ()
+    forks = [one.seq for one in ended.transitions[:-1] if one.target is not State.EXECUTE]
+    for seq in forks:
+        fork(again.journal, "first", at=seq, new_run_id=f"second {seq}")
+        assert findings(again, f"second {seq}") == ()
+    assert len(forks) == 14
+
+
+@pytest.mark.parametrize("decision", [Approve(), Edit({"to": "ann"}), None], ids=["approved", "edited", "nobody"])
+def test_a_fork_makes_no_call_again_that_had_been_let_through(decision: Any) -> None:
+    """From no transition of a run does a fork make a call of that run again unasked: where it had been let through, it is refused."""
+    store, made = MemoryTrail(), list[str]()
+
+    @tool(idempotent=True)
+    def look(at: str) -> str:
+        """Look; the first time in vain."""
+        made.append(at)
+        if len(made) == 1:
+            raise OSError("no")
+        return at
+
+    @tool(requires_approval=decision is not None)
+    def send(to: str) -> str:
+        """Send to somebody."""
+        made.append(to)
+        return f"sent to {to}"
+
+    asked = [call("look", at="sky"), [call("send", to="bob"), call("look", at="sea")], "done"]
+    options: Any = {"clock": FakeClock(), "limits": Limits(backoff=0.1)}
+    agent = agent_on(store, asked, look, send, **options)
+    ended = agent.invoke("go", RUN)
+    if decision is not None:
+        ended = agent.resume("r", decision=decision)
+    assert (ended.status, len(made)) == (Status.COMPLETED, 4)
+    refused = []
+    for seq in range(len(ended.transitions)):
+        try:
+            fork(agent.journal, "r", at=seq, new_run_id=f"f{seq}")
+        except RunError as error:
+            refused.append(seq)
+            free = int(str(error).rpartition(" ")[2])
+            assert free not in (*refused, seq)
+            assert free == max(set(range(seq)) - set(refused))
+            continue
+        on = agent_on(store, ["done"], look, send, **options)
+        assert on.resume(f"f{seq}").status in (Status.COMPLETED, Status.SUSPENDED)
+        assert len(made) == 4, seq
+    # RETRY makes a call again that nobody looks at: from where it was let through first to where it is made.
+    first = [one.seq for one in ended.transitions if one.target is State.EXECUTE][1]
+    assert refused[:5] == list(range(2, first + 1))
+    assert refused[5:], "the second batch is let through too"
+
+
+def test_a_fork_where_nothing_followed_goes_on_with_what_was_let_through() -> None:
+    """A call that was let through and never made is made in the fork: it repeats nothing."""
+    agent = agent_on(MemoryTrail(), [call("add", a=1, b=2), "done"], add).pause_at("EXECUTE")
+    agent.invoke("add", RUN)
+    fork(agent.journal, "r", at=2, new_run_id="f")
+    agent.pause_at()
+    assert agent.resume("f").answer == "done"
 
 
 @pytest.mark.parametrize("decision", [Answer(f"so {HALVES}"), Deny(f"no {HALVES}")], ids=["answer", "deny"])
