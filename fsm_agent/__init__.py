@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Window,
     )
     from fsm_agent.records import Request, RunResult, Token, Transitioned
+    from fsm_agent.temperature import Cooling
     from fsm_agent.tools.registry import Registry
     from fsm_agent.tools.spec import Tool, tool
     from fsm_agent.trail.changes import Change
@@ -37,6 +38,7 @@ __all__ = [
     "Answer",
     "Approve",
     "Change",
+    "Cooling",
     "DefinitionError",
     "Deny",
     "DualBuffer",
@@ -72,6 +74,7 @@ _HOMES: Final = {
     "Answer": "effects",
     "Approve": "effects",
     "Change": "trail.changes",
+    "Cooling": "temperature",
     "DefinitionError": "errors",
     "Deny": "effects",
     "DualBuffer": "memory",

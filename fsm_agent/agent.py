@@ -41,6 +41,7 @@ from fsm_agent.recovery import Resumption
 from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import NO_PAUSES, Pauses, Run
 from fsm_agent.stores import Store, stores_of
+from fsm_agent.temperature import Cooling, Temperature, check_temperature
 from fsm_agent.tools import Registry, Tool
 from fsm_agent.tracing import Trace
 from fsm_agent.trail import Chain, TrailStore, chain_from_env
@@ -64,7 +65,8 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     `dialect` is "native", "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else
     "native". `memory` defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need
     approval; without it such a run is suspended. `ladder` names what may be tried when calls keep failing or a limit is reached
-    ("fallback", "strategy", "answer"), by default all.
+    ("fallback", "strategy", "answer"), by default all. `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
+    asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails.
 
     `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
     it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
@@ -96,6 +98,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         approve: Approver | None = None,
         language: Language | None = None,
         ladder: Iterable[str] | None = None,
+        temperature: Temperature = None,
         base_url: str | None = None,
         name: str = "agent",
         clock: Clock | None = None,
@@ -114,6 +117,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             memory=fitted(Window() if memory is None else memory, chosen),
             system=system,
             ladder=frozenset(Rung) if ladder is None else _known("rung of the ladder", ladder, Rung),
+            temperature=_temperature(temperature),
         )
         self._counter = counter_for(chosen)
         self._recall = recall
@@ -333,6 +337,10 @@ def _known(what: str, given: Iterable[str], every: Iterable[str]) -> frozenset[s
     for name in names.difference(known):
         raise DefinitionError(f"{what} {name!r} does not exist; there are {', '.join(known)}")
     return names
+
+
+def _temperature(given: Temperature) -> Temperature:
+    return given if given is None or isinstance(given, Cooling) else check_temperature(given)
 
 
 async def _alast(items: AsyncIterator[StreamItem]) -> RunResult:

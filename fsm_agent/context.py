@@ -18,6 +18,7 @@ from fsm_agent.history import Block
 from fsm_agent.language import Language, Texts, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.memory.views import Memory
+from fsm_agent.temperature import Temperature, temperature_after
 from fsm_agent.tools.registry import Registry
 
 __all__ = ["Cause", "Context", "Failure", "Pending", "Seen", "Setup"]
@@ -25,7 +26,7 @@ __all__ = ["Cause", "Context", "Failure", "Pending", "Seen", "Setup"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """What an agent is: its limits, tools, dialect, memory and system text. Shared by all runs, never changed by one."""
+    """What an agent is: its limits, tools, dialect, memory, system text and ladder. Shared by all runs, never changed by one."""
 
     limits: Limits
     tools: Registry
@@ -33,6 +34,7 @@ class Setup:
     memory: Memory
     system: str | None = None
     ladder: frozenset[str] = frozenset({"fallback", "strategy", "answer"})
+    temperature: Temperature = None
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
 
 
@@ -191,6 +193,11 @@ class Context:
     def blocks(self) -> tuple[Block, ...]:
         """The history with the open round."""
         return (*self.history, self.round) if self.round is not None else self.history
+
+    @property
+    def temperature(self) -> float | None:
+        """What the next model call is made with; None leaves it to the model."""
+        return temperature_after(self.setup.temperature, self.successes)
 
     @property
     def elapsed(self) -> float:

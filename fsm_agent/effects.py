@@ -183,7 +183,7 @@ Decision = Approve | Edit | Deny | Answer
 class CallModel:
     """Ask the model. `tools` are the names offered; `purpose` "answer" offers none, and "summary" asks for notes of earlier steps.
 
-    `estimate` is the prompt in tokens.
+    `estimate` is the prompt in tokens; `temperature` None leaves it to the model.
     """
 
     messages: tuple[AnyMessage, ...]
@@ -193,6 +193,7 @@ class CallModel:
     timeout: float = 60.0
     estimate: int = 0
     attempt: int = 1
+    temperature: float | None = None
     kind: Literal["call_model"] = "call_model"
 
 

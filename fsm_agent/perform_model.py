@@ -25,11 +25,13 @@ __all__ = ["ModelPerformer"]
 
 _TOKEN_HANDLERS: Final = frozenset({"_AstreamEventsCallbackHandler", "LogStreamCallbackHandler"})
 _REFUSED: Final = frozenset({400, 422})
+_Key = tuple[int, tuple[str, ...], float | None]
+"""What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
 class ModelPerformer:
-    """Performs `CallModel`. One for each agent; remembers only whether the server takes a response format."""
+    """Performs `CallModel`. One for each agent; remembers only whether the server takes a response format, and a temperature."""
 
     def __init__(
         self, prepared: Prepared, tools: Registry, *, native_tools: bool, counter: TokenCounter = ESTIMATE
@@ -37,14 +39,16 @@ class ModelPerformer:
         self._prepared = prepared
         self._tools = tools
         self._native = native_tools
-        self._bound: tuple[tuple[int, tuple[str, ...]], Runnable[Any, Any], Mapping[str, Any]] | None = None
+        self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
         self._constrain = prepared.openai
+        self._tempered = True
+        self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 
     def check(self, names: Sequence[str]) -> None:
         """Bind `names` once, so that a model that cannot call tools is refused before any run. Raises `DefinitionError`."""
         if self._native and names:
-            self._bound = ((self._tools.version, tuple(names)), *self._bind(names))
+            self._bound = ((self._tools.version, tuple(names), None), *self._bind(self._prepared.model, names))
 
     def perform(self, effect: CallModel, job: Job) -> Generator[Work, Any, Replied | ModelFailed]:
         """Make the request on a worker thread; yields pieces of the reply when the job streams."""
@@ -126,7 +130,9 @@ class ModelPerformer:
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
-        if job.traced or not self._prepared.direct or model is not self._prepared.model:
+        if job.traced or not self._prepared.direct:
+            return False
+        if model is not self._prepared.model and all(model is not one for one in self._at.values()):
             return False
         plain = all([type(one.content) is str for one in messages])  # noqa: C419 - a list is faster than a generator
         return plain and get_llm_cache() is None and not get_debug()
@@ -170,6 +176,11 @@ class ModelPerformer:
             # The server cannot constrain its replies: ask again without, as a visible retry, and remember it.
             self._constrain = False
             return replace(outcome, retryable=True, retry_after=0.0)
+        refused = outcome.status in _REFUSED or outcome.error == "TypeError"
+        if effect.temperature is not None and self._tempered and refused and "temperature" in outcome.message:
+            # The same for a model that takes no temperature, or not this one.
+            self._tempered = False
+            return replace(outcome, retryable=True, retry_after=0.0)
         return outcome
 
     def streams(self, job: Job) -> bool:
@@ -183,24 +194,42 @@ class ModelPerformer:
     def _target(self, effect: CallModel) -> tuple[Runnable[Any, Any], dict[str, Any]]:
         """What to call, with which arguments. Tools are bound once for each version of the registry."""
         prepared = self._prepared
+        model, given = self._at_temperature(effect.temperature)
         if effect.response_format is not None and self._constrain:
-            given = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
+            body = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
             # In the body, not as an argument: given `response_format`, the client parses the reply itself and raises on a cut one.
-            return prepared.model, {
+            return model, {
                 **prepared.kwargs,
-                "extra_body": {**given, "response_format": dict(effect.response_format)},
+                **given,
+                "extra_body": {**body, "response_format": dict(effect.response_format)},
             }
         if not self._native or not effect.tools:
-            return prepared.model, dict(prepared.kwargs)
-        key = (self._tools.version, effect.tools)
+            return model, {**prepared.kwargs, **given}
+        key = (self._tools.version, effect.tools, None if model is prepared.model else effect.temperature)
         if self._bound is None or self._bound[0] != key:
-            self._bound = (key, *self._bind(effect.tools))
-        return self._bound[1], {**prepared.kwargs, **self._bound[2]}
+            self._bound = (key, *self._bind(model, effect.tools))
+        return self._bound[1], {**prepared.kwargs, **self._bound[2], **given}
 
-    def _bind(self, names: Sequence[str]) -> tuple[Runnable[Any, Any], Mapping[str, Any]]:
+    def _at_temperature(self, temperature: float | None) -> tuple[BaseChatModel, Mapping[str, Any]]:
+        """The model at this temperature: itself with an argument, or for a model that has a field for it, and no such argument, a copy.
+
+        Clients of OpenAI's protocol take the argument, whatever the field.
+        """
+        prepared = self._prepared
+        if temperature is None or not self._tempered:
+            return prepared.model, {}
+        fields = type(prepared.model).model_fields
+        if prepared.openai or "temperature" not in fields or "temperature" in prepared.kwargs:
+            return prepared.model, {"temperature": temperature}
+        found = self._at.get(temperature)
+        if found is None:
+            found = self._at[temperature] = prepared.model.model_copy(update={"temperature": temperature})
+        return found, {}
+
+    def _bind(self, model: BaseChatModel, names: Sequence[str]) -> tuple[Runnable[Any, Any], Mapping[str, Any]]:
         schemas = [_schema(self._tools, name) for name in names]
         try:
-            bound = self._prepared.model.bind_tools(schemas)
+            bound = model.bind_tools(schemas)
         except NotImplementedError as error:
             # From LangChain's base class: the model has no `bind_tools` of its own.
             raise DefinitionError(

@@ -103,7 +103,13 @@ def leaving(ctx: Context) -> range | None:
 def summary_call(ctx: Context, blocks: range, timeout: float) -> CallModel:
     """The model call that summarises these blocks of the history. It offers no tools, and is no step."""
     messages = _summary_messages(ctx, blocks)
-    return CallModel(messages=messages, purpose="summary", timeout=timeout, estimate=_estimate_summary(ctx, messages))
+    return CallModel(
+        messages=messages,
+        purpose="summary",
+        timeout=timeout,
+        estimate=_estimate_summary(ctx, messages),
+        temperature=ctx.temperature,
+    )
 
 
 def _summary_messages(ctx: Context, blocks: range) -> tuple[AnyMessage, ...]:

@@ -49,6 +49,7 @@ def enter(ctx: Context) -> CallModel | None:
         timeout=timeout,
         estimate=estimate,
         attempt=_attempt(ctx),
+        temperature=ctx.temperature,
     )
 
 

@@ -78,6 +78,7 @@ def started_data(effect: Effect, time: float) -> dict[str, Any]:
             "timeout": effect.timeout,
             "estimate": effect.estimate,
             "attempt": effect.attempt,
+            "temperature": effect.temperature,
             "messages": len(effect.messages),
             "digest": _digest(effect.messages),
         }

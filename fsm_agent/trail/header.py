@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from langchain_core.messages import message_to_dict, messages_from_dict
 
-from fsm_agent import dialects, memory
+from fsm_agent import dialects, memory, temperature
 from fsm_agent.context import Context, Setup
 from fsm_agent.errors import DefinitionError, ToolDefinitionError, TrailError, TrailVersion
 from fsm_agent.history import block, call_ids
@@ -61,6 +61,7 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
             "memory": describe(setup.memory),
             "system": setup.system,
             "ladder": sorted(setup.ladder),
+            "temperature": _plain_field(setup.temperature),
             "tools": _tools(setup.tools),
         },
         "fingerprint": fingerprint(setup, machine),
@@ -131,6 +132,7 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
         else rebuilt(kept["memory"], memory),
         system=kept["system"],
         ladder=frozenset(kept["ladder"]),
+        temperature=_value(kept.get("temperature"), temperature),
     )
 
 
@@ -182,6 +184,10 @@ def _plain_field(value: Any) -> Any:
     return describe(value)
 
 
+def _value(data: Any, package: Any) -> Any:
+    return rebuilt(data, package) if isinstance(data, Mapping) else data
+
+
 def rebuilt(data: Mapping[str, Any], package: Any) -> Any:
     """What `describe` described. Only classes that `package` names in `__all__` are made, so that a trail cannot name code."""
     name = data.get("class")
@@ -191,9 +197,7 @@ def rebuilt(data: Mapping[str, Any], package: Any) -> Any:
         raise TrailError(
             f"the trail was written with {named}, which is not of this package: give the agent that wrote it"
         )
-    fields = {
-        key: rebuilt(value, package) if isinstance(value, Mapping) else value for key, value in data["fields"].items()
-    }
+    fields = {key: _value(value, package) for key, value in data["fields"].items()}
     try:
         return kind(**fields)
     except (TypeError, DefinitionError) as error:

@@ -46,6 +46,7 @@ from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.records import Transitioned
 from fsm_agent.runs import Run, drive
+from fsm_agent.temperature import Cooling
 from fsm_agent.testing import FakeClock
 from fsm_agent.tools import Tool, tool
 from tests.core.builders import TOOLS, make_setup, result_of, start, steady
@@ -102,9 +103,9 @@ ALL_RUNGS = ("fallback", "strategy", "answer")
 ladders = rarely(st.sets(st.sampled_from(ALL_RUNGS)), ALL_RUNGS, one_in=3)
 
 
-def setup_of(limits: Limits, dialect: str, memory: Memory, ladder: Iterable[str]) -> Setup:
+def setup_of(limits: Limits, dialect: str, memory: Memory, ladder: Iterable[str], **more: Any) -> Setup:
     """A setup with all tools of this module."""
-    return make_setup(limits=limits, tools=ALL_TOOLS, dialect=dialect, memory=memory, ladder=ladder)
+    return make_setup(limits=limits, tools=ALL_TOOLS, dialect=dialect, memory=memory, ladder=ladder, **more)
 
 
 sizes = st.integers(1, 3)
@@ -124,6 +125,7 @@ setups: st.SearchStrategy[Setup] = st.builds(
     dialect=st.sampled_from(sorted(DIALECTS)),
     memory=memories,
     ladder=ladders,
+    temperature=st.sampled_from([None, 0.5, Cooling(0.3, after=2)]),
 )
 
 small = st.integers(0, 2)

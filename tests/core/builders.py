@@ -104,8 +104,9 @@ def make_setup(
     memory: Memory | None = None,
     system: str | None = None,
     ladder: Iterable[str] = ("fallback", "strategy", "answer"),
+    **more: Any,
 ) -> Setup:
-    """The definition of an agent. `limits` may be a mapping of the ones that differ."""
+    """The definition of an agent. `limits` may be a mapping of the ones that differ; `more` are other fields of a `Setup`."""
     chosen = limits if isinstance(limits, Limits) else Limits(**(limits or {}))
     return Setup(
         limits=chosen,
@@ -114,6 +115,7 @@ def make_setup(
         memory=Full() if memory is None else memory,
         system=system,
         ladder=frozenset(ladder),
+        **more,
     )
 
 
