@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fsm_agent.effects import Call, CallTools, Result, Returned
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread, on_task
-from fsm_agent.language import texts_for
+from fsm_agent.language import Language, texts_for
 from fsm_agent.redact import redact_text
 from fsm_agent.replies import words_of
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
@@ -21,7 +21,7 @@ from fsm_agent.tools.signature import digest
 from fsm_agent.tools.spec import Invalid, Tool
 from fsm_agent.tracing import ToolTrace
 
-__all__ = ["ToolPerformer"]
+__all__ = ["ToolPerformer", "failed_result", "returned_result"]
 
 _BUGS: Final = (
     TypeError,
@@ -182,39 +182,13 @@ class ToolPerformer:
         return own if effect.time_left is None else max(min(own, effect.time_left), 0.001)
 
     def _returned(self, tool: Tool, call: Call, effect: CallTools, value: Any, seconds: float) -> Result:
-        cap = effect.max_chars if tool.max_result_chars is None else tool.max_result_chars
-        rendered = render_result(value, max_chars=cap)
-        ok = not rendered.failed
-        self._tools.record(tool.name, ok, "" if ok else redact_text(rendered.text)[:_ERROR_CHARS], seconds)
-        return Result(
-            call_id=call.id,
-            tool=tool.name,
-            ok=ok,
-            error="" if ok else "failed",
-            text=rendered.text,
-            digest=digest(rendered.full),
-            full=rendered.full if rendered.truncated else None,
-            seconds=seconds,
-            metadata=rendered.metadata,
-        )
+        result = returned_result(tool, call, value, max_chars=effect.max_chars, seconds=seconds)
+        self._tools.record(tool.name, result.ok, "" if result.ok else redact_text(result.text)[:_ERROR_CHARS], seconds)
+        return result
 
     def _failed(self, tool: Tool, call: Call, job: Job, error: Exception, seconds: float) -> Result:
-        """A tool's exception as a result. A bug is not retried, nor what may have been done; its words are redacted."""
-        words = words_of(error)
-        named = f"{type(error).__name__}: {words}" if words else type(error).__name__
-        said = well_formed(redact_text(named))[:_ERROR_CHARS]
-        text = texts_for(job.language).tool_error.format(tool=tool.name, error=said)
-        self._tools.record(tool.name, False, said, seconds)
-        return Result(
-            call_id=call.id,
-            tool=tool.name,
-            ok=False,
-            text=text,
-            digest=digest(text),
-            error=type(error).__name__,
-            retryable=not isinstance(error, _BUGS) and (tool.idempotent or not _in_doubt(error)),
-            seconds=seconds,
-        )
+        self._tools.record(tool.name, False, _said(error), seconds)
+        return failed_result(tool, call, error, language=job.language, seconds=seconds)
 
     def _timed_out(self, tool: Tool, call: Call, job: Job, timeout: float) -> Result:
         """A call that gave no result in time may have taken effect, so only an idempotent one is retried."""
@@ -230,6 +204,44 @@ class ToolPerformer:
             retryable=tool.idempotent,
             seconds=timeout,
         )
+
+
+def returned_result(tool: Tool, call: Call, value: Any, *, max_chars: int, seconds: float = 0.0) -> Result:
+    """What a tool returned, as a result: of its text the model sees `max_chars` characters, or the tool's own cap."""
+    rendered = render_result(value, max_chars=max_chars if tool.max_result_chars is None else tool.max_result_chars)
+    ok = not rendered.failed
+    return Result(
+        call_id=call.id,
+        tool=tool.name,
+        ok=ok,
+        error="" if ok else "failed",
+        text=rendered.text,
+        digest=digest(rendered.full),
+        full=rendered.full if rendered.truncated else None,
+        seconds=seconds,
+        metadata=rendered.metadata,
+    )
+
+
+def failed_result(tool: Tool, call: Call, error: Exception, *, language: Language, seconds: float = 0.0) -> Result:
+    """A tool's exception as a result. A bug is not retried, nor what may have been done; its words are redacted."""
+    text = texts_for(language).tool_error.format(tool=tool.name, error=_said(error))
+    return Result(
+        call_id=call.id,
+        tool=tool.name,
+        ok=False,
+        text=text,
+        digest=digest(text),
+        error=type(error).__name__,
+        retryable=not isinstance(error, _BUGS) and (tool.idempotent or not _in_doubt(error)),
+        seconds=seconds,
+    )
+
+
+def _said(error: Exception) -> str:
+    words = words_of(error)
+    named = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return well_formed(redact_text(named))[:_ERROR_CHARS]
 
 
 @dataclass(frozen=True, slots=True)

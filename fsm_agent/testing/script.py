@@ -129,7 +129,7 @@ class Script:
     - `by_task`, a mapping from a piece of text to a sequence: a request belongs to the longest key that its text
       holds, and each key's entries are dealt in order. For runs that go on at the same time.
 
-    Raises `ScriptError` for a source that cannot work.
+    `words` are what is asked and what is dealt, for messages. Raises `ScriptError` for a source that cannot work.
     """
 
     def __init__(
@@ -137,7 +137,9 @@ class Script:
         source: Sequence[Any] | Callable[[Any], Any] | None = None,
         *,
         by_task: Mapping[str, Sequence[Any]] | None = None,
+        words: tuple[str, str] = ("request", "reply"),
     ) -> None:
+        self._words = words
         if (source is None) == (by_task is None):
             raise ScriptError("give a script or by_task, one of the two")
         if isinstance(source, str):
@@ -161,11 +163,13 @@ class Script:
             if item is not UNSET:
                 return number, item, ""
             if key is None:
-                fault = f"request {number} holds none of the texts that by_task knows: {sorted(self._cursors)}"
+                fault = f"{self._words[0]} {number} holds none of the texts that by_task knows: {sorted(self._cursors)}"
             else:
                 size = len(self._cursors[key].items)
                 whose = f" for {key!r}" if self._keyed else ""
-                fault = f"request {number} has no reply: the script{whose} has {size}, and all are used"
+                fault = (
+                    f"{self._words[0]} {number} has no {self._words[1]}: the script{whose} has {size}, and all are used"
+                )
             self._overrun.append(fault)
             return number, item, fault
 
@@ -182,7 +186,7 @@ class Script:
                         f"the first of them {str(left[0])[:200]!r}"
                     )
         if faults:
-            raise ScriptError("the script and the requests differ: " + "; ".join(faults))
+            raise ScriptError(f"the script and the {self._words[0]}s differ: " + "; ".join(faults))
 
     def _key(self, text: str) -> str | None:
         matches = [key for key in self._cursors if key in text]
