@@ -92,7 +92,8 @@ class Context:
     """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0.
 
     In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
-    transition from which on a call like it needs approval.
+    transition from which on a call like it needs approval. `useful_steps` are those with a new tool result,
+    the newest of them number `useful_at`.
     """
 
     setup: Setup = field(compare=False, repr=False)
@@ -123,6 +124,8 @@ class Context:
     failures: int = 0
     successes: int = 0
     idle_steps: int = 0
+    useful_steps: int = 0
+    useful_at: int = 0
     nudges: int = 0
     degradations: int = 0
     fallbacks: frozenset[str] = frozenset()
@@ -193,6 +196,11 @@ class Context:
     def blocks(self) -> tuple[Block, ...]:
         """The history with the open round."""
         return (*self.history, self.round) if self.round is not None else self.history
+
+    @property
+    def step_cap(self) -> int:
+        """Steps that this run may take, as it stands."""
+        return self.limits.step_cap(self.useful_steps)
 
     @property
     def temperature(self) -> float | None:

@@ -30,7 +30,7 @@ class Guard:
         """The sentence, with the limits as configured (or by name, without any). A limit that is off makes it "never"."""
         if limits is None:
             return self.sentence.format(**{name: name for name in Limits.model_fields})
-        values = limits.model_dump()
+        values = {**limits.model_dump(), "max_steps": limits.steps_text}
         off = [name for _, name, _, _ in Formatter().parse(self.sentence) if name is not None and values[name] is None]
         return f"never: {', '.join(off)} is off" if off else self.sentence.format(**values)
 
@@ -198,4 +198,8 @@ def no_progress(ctx: Context) -> Compared:
 
 @_guard("at least {max_steps} steps were taken")
 def steps_spent(ctx: Context) -> Compared:
-    return ctx.step >= ctx.limits.max_steps, {"steps": ctx.step, "max_steps": ctx.limits.max_steps}
+    cap = ctx.step_cap
+    values: dict[str, Any] = {"steps": ctx.step, "max_steps": cap}
+    if ctx.limits.max_steps == "adaptive":
+        values |= {"useful_steps": ctx.useful_steps, "most_steps": ctx.limits.most_steps}
+    return ctx.step >= cap, values

@@ -49,7 +49,7 @@ def next_rung(ctx: Context) -> Rung | None:
         return None
     if Rung.FALLBACK in ctx.setup.ladder and ctx.failure.of == "tool" and fallbacks(ctx):
         return Rung.FALLBACK
-    another_step = ctx.step < ctx.limits.max_steps
+    another_step = ctx.step < ctx.step_cap
     return Rung.STRATEGY if another_step and Rung.STRATEGY in ctx.setup.ladder else None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from fsm_agent.errors import DefinitionError
 
@@ -14,6 +14,12 @@ __all__ = ["ENV_PREFIX", "Limits"]
 
 ENV_PREFIX: Final = "FSM_AGENT_"
 _NONE_WORDS: Final = frozenset({"", "none", "null", "off"})
+_ADAPTIVE: Final = "adaptive"
+_Steps = Annotated[
+    Annotated[int, Field(ge=1, le=100_000), Tag("number")] | Annotated[Literal["adaptive"], Tag("word")],
+    # By kind, so that a wrong number is refused in one sentence, not in one for each kind.
+    Discriminator(lambda value: "word" if value == _ADAPTIVE else "number"),
+]
 
 
 class Limits(BaseModel):
@@ -24,7 +30,17 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_steps: int = Field(10, ge=1, le=100_000, description="Plan-to-decide rounds a run may take.")
+    max_steps: _Steps = Field(
+        10,
+        description='Plan-to-decide rounds a run may take; "adaptive": base_steps, and more for each that taught something.',
+    )
+    base_steps: int = Field(5, ge=1, le=100_000, description="Steps of an adaptive max_steps to begin with.")
+    earned_steps: int = Field(
+        1, ge=0, le=100, description="Steps that each step with a new tool result adds to an adaptive max_steps."
+    )
+    most_steps: int = Field(
+        30, ge=1, le=100_000, description="Steps that an adaptive max_steps never grants more than."
+    )
     max_tool_calls: int = Field(
         50, ge=0, description="Tool calls a run may execute; a batch that would pass it runs none."
     )
@@ -79,6 +95,11 @@ class Limits(BaseModel):
                 f"degrade_after ({self.degrade_after}) is greater than abort_after ({self.abort_after}), so the run would abort before "
                 "it could degrade: lower degrade_after or raise abort_after"
             )
+        if self.base_steps > self.most_steps:
+            raise ValueError(
+                f"base_steps ({self.base_steps}) is greater than most_steps ({self.most_steps}), which bounds it: lower base_steps or "
+                "raise most_steps"
+            )
         return self
 
     def __init__(self, **values: Any) -> None:
@@ -109,6 +130,26 @@ class Limits(BaseModel):
             named = ", ".join(ENV_PREFIX + name.upper() for name in found)
             raise DefinitionError(f"{error} (read from the environment: {named})" if found else str(error)) from error
 
+    def step_cap(self, useful_steps: int) -> int:
+        """Steps that a run may take when `useful_steps` of them gave a tool result that was new."""
+        if self.max_steps != _ADAPTIVE:
+            return self.max_steps
+        return min(self.base_steps + self.earned_steps * useful_steps, self.most_steps)
+
+    @property
+    def step_bound(self) -> int:
+        """Steps that no run under these limits takes more than, however useful they are."""
+        return self.most_steps if self.max_steps == _ADAPTIVE else self.max_steps
+
+    @property
+    def steps_text(self) -> str:
+        """`max_steps` for a person: "10", or "5 (and 1 more for each that taught something, up to 30)"."""
+        if self.max_steps != _ADAPTIVE:
+            return str(self.max_steps)
+        return (
+            f"{self.base_steps} (and {self.earned_steps} more for each that taught something, up to {self.most_steps})"
+        )
+
     @property
     def answer_reserve(self) -> int:
         """Tokens of the budget kept for one forced answer: a tenth, 0 without a budget or with `on_limit="stop"`."""
@@ -118,7 +159,7 @@ class Limits(BaseModel):
 def _explain(error: ValidationError) -> str:
     lines = []
     for item in error.errors(include_url=False):
-        where = ".".join(str(part) for part in item["loc"])
+        where = str(item["loc"][0]) if item["loc"] else ""
         if item["type"] == "extra_forbidden":
             lines.append(f"limits: there is no limit {where!r}; the limits are {', '.join(Limits.model_fields)}")
         else:

@@ -31,7 +31,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             after = ctx.change(pending=pending, fallbacks=used, degradations=ctx.degradations + 1, attempt=1)
             return Step(Event.FALLBACK_CHOSEN, after)
         # The fallback's own mapping of arguments failed: what is left is to let the model choose.
-        rung = Rung.STRATEGY if Rung.STRATEGY in ctx.setup.ladder and ctx.step < ctx.limits.max_steps else None
+        rung = Rung.STRATEGY if Rung.STRATEGY in ctx.setup.ladder and ctx.step < ctx.step_cap else None
     if rung is Rung.STRATEGY and ctx.failure is not None:
         after = _noted(ctx, _strategy(ctx, ctx.failure))
         return Step(Event.STRATEGY_CHANGED, after.change(degradations=ctx.degradations + 1, attempt=1))

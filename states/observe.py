@@ -52,7 +52,13 @@ def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> dict[str, An
     news = [result for _, result in executed if result.ok and (result.tool, result.digest) not in ctx.learned]
     idle = 0 if news else ctx.idle_steps + (0 if ctx.attempt > 1 or _only_polled(ctx, executed) else 1)
     done = tuple([Done(call, result) for call, result in executed if result.ok])
-    return {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done}
+    changes = {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done}
+    # A step counts once, though its retry or fallback may bring more.
+    return changes | _useful(ctx) if news and ctx.useful_at != ctx.step else changes
+
+
+def _useful(ctx: Context) -> dict[str, Any]:
+    return {"useful_steps": ctx.useful_steps + 1, "useful_at": ctx.step}
 
 
 def _only_polled(ctx: Context, executed: list[tuple[Call, Result]]) -> bool:

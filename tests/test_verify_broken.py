@@ -322,4 +322,4 @@ def test_a_counterexample_takes_the_steps_that_it_needs() -> None:
     """A fault that only shows once all steps are spent has a path with that many steps."""
     blamed = fault(verify(SMALL, rows=NO_STEPS_SPENT), "steps")
     begun = [row for row in blamed.path if row.source is S.PLAN and row.event in (E.REPLIED, E.MODEL_FAILED)]
-    assert len(begun) == SMALL.max_steps + 1
+    assert len(begun) == SMALL.step_bound + 1

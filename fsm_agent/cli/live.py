@@ -85,7 +85,7 @@ class PlainView(SilentView):
         """Write the line."""
         self._end_line()
         took = f"{record.at:6.1f} s"
-        at = f"step {record.step}/{self._limits.max_steps}, {tokens_text(record.tokens, record.estimated_tokens)}"
+        at = f"step {record.step}/{self._limits.step_bound}, {tokens_text(record.tokens, record.estimated_tokens)}"
         self._console.print(Text(safe(f"{took} {describe(record)}  ({at})")))
 
     def said(self, piece: str) -> None:

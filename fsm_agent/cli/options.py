@@ -164,6 +164,9 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 
 def _metavar(annotation: Any) -> str:
     """`INTEGER`, `NUMBER|none`, `answer|stop`."""
-    if get_origin(annotation) is Literal:
+    origin = get_origin(annotation)
+    if origin is Literal:
         return "|".join(get_args(annotation))
-    return "|".join(_KINDS[kind] for kind in get_args(annotation) or (annotation,))
+    if origin is Annotated:
+        return _metavar(get_args(annotation)[0])
+    return "|".join(_metavar(kind) for kind in get_args(annotation)) if origin is not None else _KINDS[annotation]

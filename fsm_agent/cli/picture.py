@@ -96,7 +96,7 @@ def draw(picture: Picture, limits: Limits, now: float, console: Console) -> Rend
     status.add_column(justify="right", no_wrap=True)
     what = Text.assemble((picture.state.value, "bold cyan"), f" {safe(doing)} {now - picture.since:.1f} s")
     numbers = (
-        f"step {picture.step}/{limits.max_steps}  {now - picture.started:.1f} s  "
+        f"step {picture.step}/{limits.step_bound}  {now - picture.started:.1f} s  "
         f"{tokens_text(picture.tokens, picture.estimated, limits.token_budget)}"
     )
     status.add_row(Text(_SPINNER[int(now * 8) % len(_SPINNER)], style="cyan"), what, Text(numbers, style="dim"))

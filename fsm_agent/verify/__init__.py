@@ -84,19 +84,19 @@ def _named(rows: Sequence[Row], name: str) -> Row | None:
 
 def _worst(judge: Judge, graph: Graph, *, summaries: bool) -> WorstCase:
     limits = judge.bounds.limits
-    found = measure(graph, limits.max_steps)
+    found = measure(graph, limits.step_bound)
     again = judge.most_overflows()
     extra = found.extra
     more = extra.get("overflow")
     return WorstCase(
-        steps=limits.max_steps,
+        steps=limits.step_bound,
         model_calls=found.model_calls + (again * more.model_calls if more else 0),
         tool_calls=limits.max_tool_calls,
         retries=found.retries,
         transitions=found.transitions + (again * more.transitions if more else 0),
         backoff=found.backoff if limits.deadline is None else min(found.backoff, limits.deadline),
         sent_again=again,
-        summaries=2 * limits.max_steps if summaries else 0,
+        summaries=2 * limits.step_bound if summaries else 0,
         crash=extra["crash"].transitions if "crash" in extra else 0,
         within_step=found.longest_step,
     )

@@ -72,6 +72,11 @@ class Bounds:
     tool_retries: int
 
     @property
+    def adaptive(self) -> bool:
+        """Whether useful steps earn more steps, so that steps that were spent may be left again."""
+        return self.limits.max_steps == "adaptive"
+
+    @property
     def most_attempts(self) -> int:
         """One more than any attempt that a retry may lead to; from there on attempts are not told apart."""
         return max(self.tool_retries, self.limits.max_retries) + 2
@@ -131,7 +136,7 @@ def abstracted(ctx: Context, state: State, event: Event | None, bounds: Bounds) 
     sign = "" if not of else "+" if GUARDS["retry_available"].test(ctx)[0] else "-"
     config = Config(
         state=state,
-        spent=ctx.step >= ctx.limits.max_steps,
+        spent=ctx.step >= ctx.step_cap,
         failures=ctx.failures,
         idle=ctx.idle_steps,
         nudges=ctx.nudges,

@@ -36,7 +36,7 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
     if found is not None:
         begin, back = found
         rows = tuple(graph.rows[arc.row] for arc in back)
-        path = tuple(graph.rows[arc.row] for arc in way_to(graph, (begin,), judge.bounds.limits.max_steps))
+        path = tuple(graph.rows[arc.row] for arc in way_to(graph, (begin,), judge.bounds.limits.step_bound))
         sentence = (
             f"a run need not end: from {graph.configs[begin]} it can come back there, and no bounded counter has grown"
         )
@@ -54,7 +54,7 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
 
 
 def _fault(judge: Judge, graph: Graph, breach: Breach) -> Fault:
-    way = way_to(graph, breach.sources, judge.bounds.limits.max_steps)
+    way = way_to(graph, breach.sources, judge.bounds.limits.step_bound)
     last = Arc(breach.row, -1)
     return Fault(
         kind=breach.kind,
@@ -69,7 +69,7 @@ def _trail(judge: Judge, graph: Graph, targets: Collection[int], extra: Sequence
     """The way as records that a diagram takes."""
     records = []
     step = 0
-    for number, arc in enumerate((*way_to(graph, targets, judge.bounds.limits.max_steps), *extra), 1):
+    for number, arc in enumerate((*way_to(graph, targets, judge.bounds.limits.step_bound), *extra), 1):
         row = graph.rows[arc.row]
         step += arc.counts == "step"
         asked = tuple(Evaluated(guard.name, True, {}) for guard in row.guards)

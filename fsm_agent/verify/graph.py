@@ -98,7 +98,7 @@ class _Explorer:
         self.number(settled(Config(INITIAL), self.judge.bounds))
         while self.now:
             while self.now:
-                self.visit(self.now.popleft(), more_steps=steps + 1 < limits.max_steps)
+                self.visit(self.now.popleft(), more_steps=steps + 1 < limits.step_bound)
             # Those that need a step more are met after all that need fewer, so that none is visited with too few steps left.
             self.now, self.next, steps = self.next, deque(), steps + 1
         return self.graph
@@ -109,10 +109,11 @@ class _Explorer:
             return
         arcs: dict[Arc, None] = {}
         for happened in happenings(self.judge, config):
-            arcs[self.arc(source, config, happened, more_steps=more_steps)] = None
+            for arc in self.arcs_of(source, config, happened, more_steps=more_steps):
+                arcs[arc] = None
         self.graph.arcs[source] = tuple(arcs)
 
-    def arc(self, source: int, config: Config, happened: Happened, *, more_steps: bool) -> Arc:
+    def arcs_of(self, source: int, config: Config, happened: Happened, *, more_steps: bool) -> Iterator[Arc]:
         event, after, choice, counts = happened
         row = self.fired(event, after, choice).row
         place = self.places[id(row)]
@@ -123,13 +124,19 @@ class _Explorer:
         reached = after._replace(state=row.target, caused=caused)
         wait = self.judge.wait(config) if event is Event.WAITED else 0
         if counts != "step":
-            return Arc(place, self.number(settled(reached, self.judge.bounds)), counts, wait=wait)
+            yield Arc(place, self.number(settled(reached, self.judge.bounds)), counts, wait=wait)
+            return
         if config.spent:
             self.breach("steps", "a step begins though max_steps were taken", source, place)
-            return Arc(place, self.number(settled(reached, self.judge.bounds)), wait=wait)
+            yield Arc(place, self.number(settled(reached, self.judge.bounds)), wait=wait)
+            return
         on = self.number(settled(reached, self.judge.bounds), later=True) if more_steps else -1
-        spent = self.number(settled(reached._replace(spent=True), self.judge.bounds))
-        return Arc(place, on, counts, spent, wait)
+        early = self.judge.bounds.adaptive and more_steps
+        spent = self.number(settled(reached._replace(spent=True), self.judge.bounds), later=early)
+        yield Arc(place, on, counts, spent, wait)
+        if early:
+            # The steps granted so far are spent, and more may be earned yet.
+            yield Arc(place, spent, counts, spent, wait)
 
     def fired(self, event: Event, after: Config, choice: Choice) -> Fired:
         key = (after.state, event)

@@ -73,7 +73,7 @@ class Judge:
         """A real context that `config` and `choice` are true of."""
         limits = self.bounds.limits
         changes: dict[str, Any] = {
-            "step": limits.max_steps if config.spent else 0,
+            "step": limits.step_bound if config.spent else 0,
             "failures": config.failures,
             "idle_steps": config.idle,
             "nudges": config.nudges,

@@ -165,8 +165,10 @@ def _observed_calls(config: Config, now: Config, idle: int, bounds: Bounds) -> I
             yield Happened(Event.OBSERVED, now._replace(idle=idle, failures=more, failure=failure, fallback=fallback))
         for news in sorted({0, config.idle, idle}):
             found = now._replace(idle=news, failures=0)
-            for failure, fallback in (("", False), ("reply-", False), *tools("tool")):
-                yield Happened(Event.OBSERVED, found._replace(failure=failure, fallback=fallback))
+            # What was new may have earned steps where none was left.
+            earned = {config.spent, False} if bounds.adaptive and not news else {config.spent}
+            for (failure, fallback), spent in product((("", False), ("reply-", False), *tools("tool")), sorted(earned)):
+                yield Happened(Event.OBSERVED, found._replace(failure=failure, fallback=fallback, spent=spent))
 
 
 def _decide(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:

@@ -84,7 +84,9 @@ limits = st.builds(
     lambda degrade_after, more, **given: Limits(degrade_after=degrade_after, abort_after=degrade_after + more, **given),
     degrade_after=st.sampled_from([1, 1, 2, 3]),
     more=st.sampled_from([1, 3, 0]),
-    max_steps=st.sampled_from([9, 9, 6, 4, 2, 1]),
+    max_steps=st.sampled_from([9, 9, 6, 4, 2, 1, "adaptive"]),
+    base_steps=st.sampled_from([3, 1]),
+    most_steps=st.sampled_from([9, 4]),
     max_tool_calls=st.sampled_from([50, 50, 50, 9, 3, 1, 0]),
     token_budget=rarely(st.sampled_from([6_000, 3_000, 1_500, 700, 1]), None, one_in=5),
     deadline=rarely(st.sampled_from([60.0, 20.0, 5.0, 0.5]), None, one_in=5),
@@ -303,9 +305,9 @@ def most_transitions(setup: Setup, crashes: int = 0) -> int:
     limits = setup.limits
     retries = max([limits.max_retries, *(one.retry or 0 for one in ALL_TOOLS)])
     batch = 7 + 4 * retries
-    plans = (limits.max_steps + 1) * (1 + limits.max_retries) + 2
-    beside = 2 * (limits.max_steps + 1) + 3
-    return 4 * crashes + beside + plans * 3 + (limits.max_steps + 1 + limits.max_degradations + 1) * batch + 2
+    plans = (limits.step_bound + 1) * (1 + limits.max_retries) + 2
+    beside = 2 * (limits.step_bound + 1) + 3
+    return 4 * crashes + beside + plans * 3 + (limits.step_bound + 1 + limits.max_degradations + 1) * batch + 2
 
 
 def drive_with(

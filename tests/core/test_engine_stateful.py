@@ -331,7 +331,7 @@ class Engine(RuleBasedStateMachine):
         """Steps, tool calls, degradations, forced answers and transitions are bounded."""
         ctx, limits = self.run.ctx, self.limits
         events = Counter(record.event for record in self.run.transitions)
-        assert ctx.step <= limits.max_steps
+        assert ctx.step <= limits.step_bound
         assert ctx.tool_calls <= limits.max_tool_calls
         assert ctx.degradations <= limits.max_degradations
         assert events[Event.ANSWER_FORCED] <= 1
@@ -339,7 +339,7 @@ class Engine(RuleBasedStateMachine):
         asked = [effect for effect in self.effects if isinstance(effect, CallModel)]
         assert events[Event.OVERFLOWED] <= 3
         again = events[Event.OVERFLOWED]
-        assert sum(effect.attempt == 1 and effect.purpose == "plan" for effect in asked) <= limits.max_steps + again
+        assert sum(effect.attempt == 1 and effect.purpose == "plan" for effect in asked) <= limits.step_bound + again
         assert sum(effect.attempt == 1 and effect.purpose == "answer" for effect in asked) <= 1 + again
 
     @invariant()

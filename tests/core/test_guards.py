@@ -386,6 +386,18 @@ case("no_progress", "reached", True, {"idle_steps": 3, "no_progress_steps": 3}, 
 case("steps_spent", "one below", False, {"steps": 9, "max_steps": 10}, step=9)
 case("steps_spent", "reached", True, {"steps": 10, "max_steps": 10}, step=10)
 
+
+def earned(steps: int, cap: int, useful: int) -> dict[str, Any]:
+    """What `steps_spent` compares when `max_steps` is adaptive."""
+    return {"steps": steps, "max_steps": cap, "useful_steps": useful, "most_steps": 9}
+
+
+grows: dict[str, Any] = {"max_steps": "adaptive", "base_steps": 5, "earned_steps": 2, "most_steps": 9}
+case("steps_spent", "all that is granted to begin with", True, earned(5, 5, 0), step=5, useful_steps=0, **grows)
+case("steps_spent", "one useful step has earned two", False, earned(6, 7, 1), step=6, useful_steps=1, **grows)
+case("steps_spent", "those are spent too", True, earned(7, 7, 1), step=7, useful_steps=1, **grows)
+case("steps_spent", "the ceiling", True, earned(9, 9, 8), step=9, useful_steps=8, **grows)
+
 # ---------------------------------------------------------------- tests
 
 

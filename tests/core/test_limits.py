@@ -15,6 +15,9 @@ from fsm_agent.testing import ScriptedModel
 
 DEFAULTS: dict[str, Any] = {
     "max_steps": 10,
+    "base_steps": 5,
+    "earned_steps": 1,
+    "most_steps": 30,
     "max_tool_calls": 50,
     "token_budget": 100_000,
     "deadline": None,
@@ -40,6 +43,9 @@ DEFAULTS: dict[str, Any] = {
 # The smallest value that each takes; one step below it is refused.
 SMALLEST: dict[str, float] = {
     "max_steps": 1,
+    "base_steps": 1,
+    "earned_steps": 0,
+    "most_steps": 1,
     "max_tool_calls": 0,
     "token_budget": 1,
     "degrade_after": 1,
@@ -56,7 +62,14 @@ SMALLEST: dict[str, float] = {
     "max_result_chars": 1,
     "max_parallel": 1,
 }
-LARGEST: dict[str, float] = {"max_steps": 100_000, "max_retries": 100, "jitter": 1.0}
+LARGEST: dict[str, float] = {
+    "max_steps": 100_000,
+    "base_steps": 100_000,
+    "earned_steps": 100,
+    "most_steps": 100_000,
+    "max_retries": 100,
+    "jitter": 1.0,
+}
 ABOVE_ZERO = ("deadline", "model_timeout", "tool_timeout", "approval_timeout")
 
 
@@ -82,8 +95,13 @@ def test_every_limit_says_what_it_is_for(name: str) -> None:
 
 
 def with_one(name: str, value: Any) -> Limits:
-    """Limits with one changed; `abort_after` goes along where `degrade_after` would be above it."""
-    return Limits(**{name: value, **({"degrade_after": 1} if name == "abort_after" else {})})
+    """Limits with one changed; what has to be below it, or above, goes along."""
+    others = {
+        "abort_after": {"degrade_after": 1},
+        "most_steps": {"base_steps": 1},
+        "base_steps": {"most_steps": 100_000},
+    }
+    return Limits(**{name: value, **others.get(name, {})})
 
 
 @pytest.mark.parametrize(("name", "value"), [*SMALLEST.items(), *LARGEST.items()])
@@ -140,7 +158,7 @@ def test_what_to_do_about_a_call_in_doubt_is_one_of_two_words() -> None:
 
 def test_an_unknown_limit_is_refused_with_the_known_ones() -> None:
     """A misspelt limit would be one that does not hold."""
-    with pytest.raises(DefinitionError, match="there is no limit 'max_step'; the limits are max_steps, max_tool_calls"):
+    with pytest.raises(DefinitionError, match="there is no limit 'max_step'; the limits are max_steps, base_steps"):
         Limits(max_step=3)
 
 
@@ -242,6 +260,43 @@ def test_an_agent_reads_its_limits_from_the_environment(monkeypatch: pytest.Monk
 
 
 # ---------------------------------------------------------------- derived
+
+
+ADAPTIVE: dict[str, Any] = {"max_steps": "adaptive", "base_steps": 4, "earned_steps": 2, "most_steps": 9}
+
+
+@pytest.mark.parametrize(
+    ("given", "useful", "cap"),
+    [
+        ({}, 0, 10),
+        ({}, 99, 10),
+        (ADAPTIVE, 0, 4),
+        (ADAPTIVE, 1, 6),
+        (ADAPTIVE, 2, 8),
+        (ADAPTIVE, 3, 9),
+        (ADAPTIVE, 99, 9),
+        (ADAPTIVE | {"earned_steps": 0}, 9, 4),
+    ],
+)
+def test_an_adaptive_cap_grows_with_use_and_is_bounded(given: dict[str, Any], useful: int, cap: int) -> None:
+    """A number stays; an adaptive cap is the base, what useful steps earned, and never more than the ceiling."""
+    limits = Limits(**given)
+    assert limits.step_cap(useful) == cap
+    assert cap <= limits.step_bound == (9 if given else 10)
+
+
+def test_an_adaptive_cap_comes_from_the_environment_too() -> None:
+    """The word is taken wherever the number is, and shown as what it means."""
+    limits = Limits.from_env({"FSM_AGENT_MAX_STEPS": "adaptive", "FSM_AGENT_BASE_STEPS": "3"})
+    assert (limits.max_steps, limits.step_cap(0), limits.step_bound) == ("adaptive", 3, 30)
+    assert limits.steps_text == "3 (and 1 more for each that taught something, up to 30)"
+    assert Limits().steps_text == "10"
+
+
+def test_the_base_of_an_adaptive_cap_is_within_its_bound() -> None:
+    """A base above the ceiling would be cut without a word; the error says which of the two to change."""
+    with pytest.raises(DefinitionError, match=r"base_steps \(31\) is greater than most_steps \(30\).*: lower"):
+        Limits(max_steps="adaptive", base_steps=31)
 
 
 @pytest.mark.parametrize(

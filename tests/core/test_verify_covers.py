@@ -54,6 +54,18 @@ TIGHT = (
         Limits(max_steps=6, repeat_threshold=1, max_nudges=0, max_retries=0, max_degradations=1, token_budget=None),
         RUNGS,
     ),
+    (
+        Limits(
+            max_steps="adaptive",
+            base_steps=1,
+            most_steps=4,
+            max_nudges=0,
+            max_degradations=1,
+            max_retries=0,
+            deadline=9.0,
+        ),
+        RUNGS,
+    ),
     (Limits(max_steps=5, max_tool_calls=3, token_budget=1_500, degrade_after=1, abort_after=1, backoff_max=3.0), ()),
 )
 
@@ -67,7 +79,7 @@ def explored(limits: Limits, ladder: frozenset[str]) -> tuple[Judge, Graph, dict
         judge,
         graph,
         {config: number for number, config in enumerate(graph.configs)},
-        measure(graph, limits.max_steps),
+        measure(graph, limits.step_bound),
     )
 
 
