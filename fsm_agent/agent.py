@@ -28,7 +28,7 @@ from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Conversations, Memory, Recall, Window
 from fsm_agent.memory.recall import with_recalled
 from fsm_agent.memory.tokens import counter_for, fitted
-from fsm_agent.models import prepare, resolve
+from fsm_agent.models import patient, prepare, resolve
 from fsm_agent.observe import Logger, Observer, StructlogObserver
 from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
@@ -107,7 +107,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         origin: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.limits = Limits.from_env() if limits is None else limits
+        self.limits = patient(model, Limits.from_env() if limits is None else limits)
         self.tools = tools if isinstance(tools, Registry) else Registry(tools)
         self.model = chosen = resolve(model, base_url=base_url)
         self._setup = Setup(

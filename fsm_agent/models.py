@@ -16,19 +16,23 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
 from langchain_core.runnables import Runnable, RunnableBinding
 
+from fsm_agent.dialects import is_local
 from fsm_agent.errors import ModelError
+from fsm_agent.limits import Limits
 from fsm_agent.wire import attach
 
-__all__ = ["Prepared", "prepare", "resolve"]
+__all__ = ["Prepared", "patient", "prepare", "resolve"]
 
-_LOCAL: Final = "local:"
+_LOCAL_TIMEOUT: Final = 600.0
+"""Seconds. A small machine reads a long prompt at some ten tokens a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A model ready to be called. `openai` says that it speaks the OpenAI protocol; `cap` is its limit on reply tokens, where known.
 
-    `direct`: the model has LangChain's own `invoke`, so that without callbacks it may be asked for its generation directly.
+    `direct`: the model has LangChain's own `invoke`, so that without callbacks it may be asked for its generation directly. `patience`: the
+    seconds after which its client gives up unless a request says otherwise; None: that is the client's own business.
     """
 
     model: BaseChatModel
@@ -37,6 +41,7 @@ class Prepared:
     cap: int | None = None
     streams: bool = False
     direct: bool = False
+    patience: float | None = None
 
 
 def resolve(model: Any, *, base_url: str | None = None) -> Any:
@@ -49,8 +54,15 @@ def resolve(model: Any, *, base_url: str | None = None) -> Any:
     return model
 
 
+def patient(model: Any, limits: Limits) -> Limits:
+    """`limits`, where a model that is named to run on this machine may take its time (600 s a reply) unless they say how long."""
+    if isinstance(model, str) and is_local(model) and "model_timeout" not in limits.model_fields_set:
+        return limits.replace(model_timeout=_LOCAL_TIMEOUT)
+    return limits
+
+
 def _from_name(name: str, base_url: str | None) -> Any:
-    if name.startswith(_LOCAL) or name.endswith(".gguf"):
+    if is_local(name):
         from fsm_agent.local import shared  # noqa: PLC0415 - the local server is an extra, and heavy
 
         return _openai("local", shared(name).base_url, api_key="none", temperature=0.0)
@@ -95,8 +107,17 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
     cap = kwargs.get("max_tokens", getattr(inner, "max_tokens", None))
     # LangChain streams inside `invoke` for such a model, and loses the raw text of the calls; an OpenAI one can be told not to.
     streams = not openai and bool(getattr(inner, "streaming", False))
-    prepared = _single_request(inner, timeout) if openai else inner
-    return Prepared(prepared, kwargs, openai, cap if isinstance(cap, int) else None, streams, _is_direct(inner))
+    own = getattr(inner, "request_timeout", None)
+    patience = timeout if openai and own is None and "timeout" not in kwargs else None
+    return Prepared(
+        model=_single_request(inner, patience) if openai else inner,
+        kwargs=kwargs,
+        openai=openai,
+        cap=cap if isinstance(cap, int) else None,
+        streams=streams,
+        direct=_is_direct(inner),
+        patience=patience,
+    )
 
 
 def _is_direct(model: BaseChatModel) -> bool:
@@ -122,10 +143,10 @@ def message_of(result: ChatResult) -> BaseMessage:
     return message
 
 
-def _single_request(model: Any, timeout: float) -> BaseChatModel:
-    """A copy of an OpenAI chat model whose clients make exactly one request, and give up after `timeout` unless they have their own."""
+def _single_request(model: Any, timeout: float | None) -> BaseChatModel:
+    """A copy of an OpenAI chat model whose clients make exactly one request, and give up after `timeout` (None: as they would anyway)."""
     options: dict[str, Any] = {"max_retries": 0}
-    if getattr(model, "request_timeout", None) is None:
+    if timeout is not None:
         options["timeout"] = timeout
     update: dict[str, Any] = {"max_retries": 0}
     if model.root_client is not None:

@@ -195,6 +195,9 @@ class ModelPerformer:
         """What to call, with which arguments. Tools are bound once for each version of the registry."""
         prepared = self._prepared
         model, given = self._at_temperature(effect.temperature)
+        if prepared.patience is not None and effect.timeout > prepared.patience:
+            # The run has other limits than the agent; less time than the client's own is kept by waiting less.
+            given = {**given, "timeout": effect.timeout}
         if effect.response_format is not None and self._constrain:
             body = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
             # In the body, not as an argument: given `response_format`, the client parses the reply itself and raises on a cut one.

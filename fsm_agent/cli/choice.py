@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from fsm_agent.dialects import is_local
 from fsm_agent.errors import ModelError
 
 __all__ = ["LOCAL_DEFAULT", "OPENAI_DEFAULT", "Choice", "choose"]
@@ -38,11 +39,6 @@ class Choice:
     def place(self) -> str:
         """The base URL for a person to see, without the password that may stand in it; "" for none."""
         return _shown(self.base_url) if self.base_url is not None else ""
-
-
-def is_local(model: str) -> bool:
-    """Whether `model` names weights on this machine."""
-    return model.startswith("local:") or model.endswith(".gguf")
 
 
 def choose(model: str | None, base_url: str | None, environ: Mapping[str, str]) -> Choice:

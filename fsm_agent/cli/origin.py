@@ -10,13 +10,13 @@ from typing import Any, Final, Self, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.agent import Agent
-from fsm_agent.cli.choice import Choice, choose, is_local
+from fsm_agent.cli.choice import Choice, choose
 from fsm_agent.cli.going import Given, Policy
 from fsm_agent.cli.run import Order, memory_of
 from fsm_agent.cli.stores import Stored
 from fsm_agent.cli.toolbox import load, toolbox
 from fsm_agent.context import Setup
-from fsm_agent.dialects import dialect_for
+from fsm_agent.dialects import dialect_for, is_local
 from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError
 from fsm_agent.limits import Limits
 from fsm_agent.tools.registry import Registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -31,11 +31,9 @@ from fsm_agent.records import RunResult, Token
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
-__all__ = ["Order", "Watch", "carry_out", "memory_of", "patient", "read_task", "report"]
+__all__ = ["Order", "Watch", "carry_out", "memory_of", "read_task", "report"]
 
 _MAX_TASK_CHARS: Final = 1_000_000
-_LOCAL_MODEL_TIMEOUT: Final = 600.0
-"""Seconds. A small machine reads a long prompt at some ten tokens a second."""
 _LOST: Final = (
     "Nobody can be asked here, so the run ends. Run it at a terminal, decide with --approve yes|no, or keep it with "
     "--store FILE."
@@ -101,7 +99,7 @@ def carry_out(
     """
     if order.approve == "defer" and order.store is None:
         raise DefinitionError("--approve defer keeps the run for a later decision, so it needs --store FILE")
-    choice, limits = order.choice, patient(order)
+    choice = order.choice
     dialect_for(order.dialect, choice.model)  # a wrong name is told now, not after a download
     if not watch.quiet:
         at = f" at {choice.place}" if choice.place else ""
@@ -109,12 +107,10 @@ def carry_out(
     if choice.local:
         start(choice.model, quiet=watch.quiet)
     shown = watch.quiet or watch.log
-    view = view_for(limits, quiet=shown, streaming=bool(watch.streaming))
+    view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming))
     own = uuid.uuid4()
     run_id = run_id or str(own)
-    agent = _agent(
-        replace(order, limits=limits), view, json_logger(sys.stderr) if watch.log else silent_logger(), run_id
-    )
+    agent = _agent(order, view, json_logger(sys.stderr) if watch.log else silent_logger(), run_id)
 
     def told() -> None:
         view.stopping()
@@ -133,13 +129,6 @@ def carry_out(
             elif isinstance(item, RunResult):
                 return item
     raise RunError("the run ended without a result")
-
-
-def patient(order: Order) -> Limits:
-    """The limits; a model on this machine may take its time for a reply, unless somebody has said how long."""
-    if order.choice.local and "model_timeout" not in order.limits.model_fields_set:
-        return order.limits.replace(model_timeout=_LOCAL_MODEL_TIMEOUT)
-    return order.limits
 
 
 def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:

@@ -17,11 +17,16 @@ from fsm_agent.dialects.native import Native
 from fsm_agent.dialects.react import React
 from fsm_agent.errors import DefinitionError
 
-__all__ = ["DIALECTS", "Dialect", "GuidedJson", "JsonAction", "Native", "React", "dialect_for"]
+__all__ = ["DIALECTS", "Dialect", "GuidedJson", "JsonAction", "Native", "React", "dialect_for", "is_local"]
 
 DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = MappingProxyType(
     {"native": Native, "json_action": JsonAction, "react": React, "guided_json": GuidedJson}
 )
+
+
+def is_local(model: str) -> bool:
+    """Whether `model` names weights on this machine: "local:1.5b", or a GGUF file."""
+    return model.startswith("local:") or model.endswith(".gguf")
 
 
 def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
@@ -30,8 +35,7 @@ def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
     Raises `fsm_agent.errors.DefinitionError` for an unknown name.
     """
     if given is None:
-        local = isinstance(model, str) and (model.startswith("local:") or model.endswith(".gguf"))
-        return GuidedJson() if local else Native()
+        return GuidedJson() if isinstance(model, str) and is_local(model) else Native()
     if isinstance(given, str):
         if given not in DIALECTS:
             raise DefinitionError(f"dialect {given!r} does not exist; there are {', '.join(DIALECTS)}")

@@ -74,21 +74,6 @@ def test_a_run_starts_and_uses_a_model_of_this_machine(gguf: Path) -> None:
     assert f"{gguf} started in " in done.err
 
 
-def test_a_local_model_has_time_unless_told_otherwise(gguf: Path) -> None:
-    """A slow machine is no time-out: a local model may take ten minutes a reply, or what somebody said."""
-    from fsm_agent.cli.choice import Choice
-    from fsm_agent.cli.run import Order, patient
-    from fsm_agent.limits import Limits
-    from fsm_agent.tools import Registry
-
-    def seconds(model: str, limits: Limits) -> float:
-        return patient(Order(task="x", choice=Choice(model, None, ""), tools=Registry(), limits=limits)).model_timeout
-
-    assert seconds("local:1.5b", Limits()) == 600
-    assert seconds("local:1.5b", Limits(model_timeout=5)) == 5
-    assert seconds("openai:x", Limits()) == 60
-
-
 def test_a_local_server_that_does_not_start_is_exit_2_with_its_last_lines(gguf: Path) -> None:
     """What the runtime said is shown, and the ways out."""
     done = fsm("run", "x", "--model", str(gguf.with_name("broken.gguf")))

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Event, RunResult, State, Status, StopReason, Tool, tool
+from fsm_agent import Event, Limits, RunResult, State, Status, StopReason, Tool, tool
+from fsm_agent import agent as agent_module
 from fsm_agent.errors import ModelError
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, fault, forever, server
 from fsm_agent.tools import CallInfo, ToolRefusal, ToolResult
+from fsm_agent.trail import MemoryTrail
+from fsm_agent.trail.changes import Change
 from tests.faults.kit import (
     BOTH,
     PATIENCE,
@@ -194,6 +197,34 @@ def test_r03_a_bound_model_makes_one_request_too(way: str) -> None:
         run(make(client(s).bind(temperature=0.5), limits={"max_retries": 1}), "hi", way)
         assert s.count == 2
         assert {request.body["temperature"] for request in s.requests} == {0.5}
+
+
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.parametrize(("own", "given"), [(60.0, 60), (600.0, 600), (5.0, 60)], ids=["equal", "longer", "shorter"])
+def test_r03_the_client_waits_as_long_as_the_run_does(way: str, own: float, given: float) -> None:
+    """The client must not give up before the run's own `model_timeout`, which a change may have made longer."""
+    with server(["ok"]) as s:
+        agent = make(client(s), store=MemoryTrail(), limits={"model_timeout": 60.0}).pause_at("PLAN")
+        paused = run(agent, "hi", way)
+        assert agent.resume(paused.run_id, change=Change(limits={"model_timeout": own})).answer == "ok"
+        assert float(s.requests[0].headers["x-stainless-read-timeout"]) == given
+
+
+def test_r03_a_time_out_of_the_callers_own_stays() -> None:
+    """A client that was given its own time-out keeps it, whatever the limits say."""
+    with server([forever("ok")]) as s:
+        for model in (client(s, timeout=7.0), client(s).bind(timeout=7.0)):
+            assert run(make(model, limits={"model_timeout": 60.0}), "hi").answer == "ok"
+        assert [float(request.headers["x-stainless-read-timeout"]) for request in s.requests] == [7.0, 7.0]
+
+
+def test_a_model_of_this_machine_has_time_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is no time-out: a local model may take ten minutes a reply, or what somebody said."""
+    monkeypatch.setattr(agent_module, "resolve", lambda *_, **__: ScriptedModel([]))
+    for name in ("local:1.5b", "weights.gguf"):
+        assert make(name).limits == Limits(model_timeout=600)
+        assert make(name, limits={"model_timeout": 5}).limits == Limits(model_timeout=5)
+    assert make("openai:x").limits == Limits()
 
 
 # ---------------------------------------------------------------- R04 what no retry can mend
