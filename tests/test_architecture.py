@@ -79,6 +79,8 @@ KNOWN_TO = {
     ("opentelemetry",): ("fsm_agent.trail.spans", "fsm_agent.trail.export"),  # the last one names the type only
     ("psycopg",): ("fsm_agent.trail.postgres_link",),
     ("tiktoken",): ("fsm_agent.memory.tokens",),
+    ("pytest",): ("fsm_agent.pytest_plugin",),
+    ("hypothesis",): ("fsm_agent.testing.strategies",),
     ("langchain_core.vectorstores", "langchain_core.embeddings"): (
         *("fsm_agent.memory.lexical", "fsm_agent.memory.recall"),  # the last one names the type only
     ),
@@ -100,7 +102,7 @@ def test_every_outside_import_is_a_declared_dependency() -> None:
         *project["dependencies"],
         *(
             r
-            for extra in ("local", "redis", "crypto", "postgres", "otel")
+            for extra in ("local", "redis", "crypto", "postgres", "otel", "testing")
             for r in project["optional-dependencies"][extra]
         ),
     ]

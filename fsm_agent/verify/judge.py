@@ -20,8 +20,10 @@ from fsm_agent.tools import Registry, Tool, tool
 from fsm_agent.verify.configuration import Bounds, Config
 from fsm_agent.verify.outcomes import Choice
 
-__all__ = ["Judge"]
+__all__ = ["EXPLORING", "Judge"]
 
+EXPLORING: Final = "(explored by verify)"
+"""The run id of the contexts that are asked about, by which they are told apart from those of runs."""
 _MOST_SENT_AGAIN: Final = 100
 _CAUSES: Final = {
     "failures": Cause(StopReason.CONSECUTIVE_FAILURES),
@@ -58,7 +60,7 @@ class Judge:
             ladder=bounds.ladder,
         )
         # The factor makes the prompt as small as any prompt is, so that all of a small budget can be explored.
-        self._blank = Context(setup=setup, run_id="verify", task="", language="en", prompt_factor=0.0)
+        self._blank = Context(setup=setup, run_id=EXPLORING, task="", language="en", prompt_factor=0.0)
         self._prompt = estimate_prompt(self._blank, "answer")
 
     def fire(self, event: Event, after: Config, choice: Choice) -> Fired:

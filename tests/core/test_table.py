@@ -198,6 +198,13 @@ CASES: Mapping[str, Case] = {
     ),
 }
 
+NO_RUNG_LEFT = Case(
+    script=TWO_FAIL,
+    limits={"max_degradations": 0},
+    asked=f"{NUDGES} failures_reached+ can_degrade- no_progress- steps_spent-",
+)
+"""A way to the last row of DECIDE on which a guard gives the answer that no other run here gets of it."""
+
 
 def moments_of(case: Case) -> list[Moment]:
     """The moments of the run of `case`."""
@@ -256,6 +263,13 @@ def test_a_row_is_asked_for_its_guards_in_the_order_of_the_table(row: Row) -> No
         next(guard for row in TABLE for guard in row.guards if guard.name == one.guard).test(step.ctx)[1]
         for one in fired.guards
     ]
+
+
+def test_failures_without_a_rung_left_lead_on_to_the_model() -> None:
+    """Where there is nothing to degrade to, the run goes on until a limit is reached: the second guard of the row says no."""
+    last = moments_of(NO_RUNG_LEFT)[-1].fired
+    assert str(last.row) == "DECIDE --decided--> PLAN"
+    assert [f"{one.guard}{'+' if one.result else '-'}" for one in last.guards] == NO_RUNG_LEFT.asked.split()
 
 
 @pytest.mark.parametrize("row", TABLE, ids=str)
