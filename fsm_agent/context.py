@@ -146,6 +146,7 @@ class Context:
     learned: frozenset[tuple[str, str]] = frozenset()
     done: tuple[Done, ...] = ()
     denied: frozenset[str] = frozenset()
+    unsettled: frozenset[str] = frozenset()
     guarded: Mapping[str, int] = field(default_factory=dict)
     seed: str = ""
     stop_requested: bool = False

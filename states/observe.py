@@ -15,6 +15,7 @@ from fsm_agent.rounds import close_round, not_executed
 from fsm_agent.states.base import Step
 
 EVENTS: Final = frozenset({Event.OBSERVED})
+_UNKNOWN: Final = frozenset({"timeout", "in_doubt"})
 _NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 
 
@@ -52,7 +53,10 @@ def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> dict[str, An
     news = [result for _, result in executed if result.ok and (result.tool, result.digest) not in ctx.learned]
     idle = 0 if news else ctx.idle_steps + (0 if ctx.attempt > 1 or _only_polled(ctx, executed) else 1)
     done = tuple([Done(call, result) for call, result in executed if result.ok])
-    changes = {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done}
+    # Of every tool, as an agent that resumes the run may have declared it `once`.
+    doubtful = [call.signature for call, result in executed if result.error in _UNKNOWN]
+    unsettled = ctx.unsettled.union(doubtful) if doubtful else ctx.unsettled
+    changes = {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done, "unsettled": unsettled}
     # A step counts once, though its retry or fallback may bring more.
     return changes | _useful(ctx) if news and ctx.useful_at != ctx.step else changes
 

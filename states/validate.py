@@ -143,12 +143,15 @@ def _unreadable(ctx: Context, fault: Malformed | None) -> tuple[str, str]:
 
 
 def _judged(ctx: Context, tool: Tool, call_id: str, arguments: dict[str, object], repairs: tuple[str, ...]) -> Call:
-    """A valid call: is it one that a person refused, or one repeated beyond its threshold, or does it need approval?"""
+    """A valid call: did a person refuse it, has it taken effect, is it repeated beyond its threshold, does it need approval?"""
     mark = signature(tool.name, arguments, tool.volatile)
     refusal = kind = ""
     repeated = False
+    before = _before(ctx, tool, mark) if tool.once else ""
     if mark in ctx.denied:
         refusal, kind = ctx.texts.denied_before, "denied"
+    elif before:
+        refusal, kind = before, "duplicate"
     elif not tool.repeatable and is_repeated(ctx, mark):
         repeated, kind = True, "repeated"
         refusal = ctx.texts.repeated.format(tool=tool.name, count=times_seen(ctx, mark))
@@ -164,6 +167,14 @@ def _judged(ctx: Context, tool: Tool, call_id: str, arguments: dict[str, object]
         repeated=repeated,
         repairs=repairs,
     )
+
+
+def _before(ctx: Context, tool: Tool, mark: str) -> str:
+    """What the model is told of an earlier call with this signature that took effect in this run, or may have; "" without one."""
+    earlier = next((one.result for one in ctx.done if one.call.signature == mark), None)
+    if earlier is not None:
+        return ctx.texts.done_before.format(tool=tool.name, text=earlier.text)
+    return ctx.texts.unsettled_before.format(tool=tool.name) if mark in ctx.unsettled else ""
 
 
 def _within_batch(ctx: Context, call: Call, earlier: Sequence[Call]) -> Call:

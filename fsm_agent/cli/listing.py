@@ -49,6 +49,7 @@ def _tool_document(one: Tool) -> dict[str, Any]:
         "parameters": one.parameters(),
         "requires_approval": approval,
         "idempotent": one.idempotent,
+        "once": one.once,
         "fallback": _fallback(one),
         "timeout": one.timeout,
     }

@@ -54,6 +54,9 @@ class Tool:
     """Doing it twice is the same as once: only then is a call with an unknown outcome made again."""
     repeatable: bool = False
     """The same call with the same result is no loop (a poll)."""
+    once: bool = False
+    """The same call takes effect once a run at most. When it has succeeded, a repeat is told its result and is not executed; nor is it
+    when its outcome is unknown (a time-out, a crash)."""
     retry: int | None = None
     """Tries after a failed one; None = the run's `max_retries`."""
     timeout: float | None = None
@@ -80,6 +83,8 @@ class Tool:
             raise self._wrong("a tool name is 1 to 64 letters, digits, _ or -; give it one with name=")
         if self.func is None and self.afunc is None:
             raise self._wrong("has neither func nor afunc")
+        if self.once and self.repeatable:
+            raise self._wrong("once and repeatable exclude each other: a poll is executed again, an effect is not")
         if self.retry is not None and self.retry < 0:
             raise self._wrong(f"retry must be 0 or more, not {self.retry}")
         if self.timeout is not None and not self.timeout > 0:
@@ -155,6 +160,7 @@ class ToolOptions(TypedDict, total=False):
     map_fallback: Callable[[dict[str, Any]], dict[str, Any]] | None
     idempotent: bool
     repeatable: bool
+    once: bool
     retry: int | None
     timeout: float | None
     requires_approval: bool | Callable[[dict[str, Any]], bool]

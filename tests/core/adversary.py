@@ -70,7 +70,13 @@ def lend(amount: int) -> str:
     return f"{amount}"
 
 
-ALL_TOOLS: tuple[Tool, ...] = (*TOOLS, weak, hopeless, lend)
+@tool(once=True)
+def give(amount: int) -> str:
+    """Give something away; the same gift is not made twice."""
+    return f"{amount}"
+
+
+ALL_TOOLS: tuple[Tool, ...] = (*TOOLS, weak, hopeless, lend, give)
 NAMES = [*(one.name for one in ALL_TOOLS), "nothing", "functions.look", ""]
 
 
@@ -140,6 +146,7 @@ fitting: dict[str, st.SearchStrategy[Any]] = {
     "weak": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
     "hopeless": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
     "lend": st.fixed_dictionaries({"amount": st.integers(1, 4)}),
+    "give": st.fixed_dictionaries({"amount": st.integers(1, 2)}),
 }
 wild = st.sampled_from([{}, {"q": 3}, {"q": "x", "dry_run": True}, None, "", "{", '{"q": "x"', '{"q": "x"}', "[1]"])
 ids = st.sampled_from(["", "", "call_0", "call_1"])
