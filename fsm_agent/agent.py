@@ -34,12 +34,14 @@ from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.pilot import Driven, flown, relayed
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.prompt import opening_texts
 from fsm_agent.recollect import aremembering, remembering
 from fsm_agent.records import RunResult
 from fsm_agent.recovery import Resumption
 from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import NO_PAUSES, Pauses, Run
+from fsm_agent.standing import fitting
 from fsm_agent.stores import Store, stores_of
 from fsm_agent.temperature import Cooling, Temperature, check_temperature
 from fsm_agent.tools import Registry, Tool
@@ -65,7 +67,8 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     `dialect` is "native", "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else
     "native". `memory` defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need
     approval; without it such a run is suspended. `ladder` names what may be tried when calls keep failing or a limit is reached
-    ("fallback", "strategy", "answer"), by default all. `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
+    ("fallback", "strategy", "answer"), by default all. `policy` says which tool may be called where in a run (`fsm_agent.policy`).
+    `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
     asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails.
 
     `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
@@ -99,6 +102,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         language: Language | None = None,
         ladder: Iterable[str] | None = None,
         temperature: Temperature = None,
+        policy: ToolPolicy | None = None,
         base_url: str | None = None,
         name: str = "agent",
         clock: Clock | None = None,
@@ -118,6 +122,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             system=system,
             ladder=frozenset(Rung) if ladder is None else _known("rung of the ladder", ladder, Rung),
             temperature=_temperature(temperature),
+            policy=fitting(policy, self.tools),
         )
         self._counter = counter_for(chosen)
         self._recall = recall
@@ -156,6 +161,11 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             cipher=cipher_from_env() if cipher is None else cipher,
             origin=origin or {},
         )
+
+    @property
+    def policy(self) -> ToolPolicy | None:
+        """Which tool may be called where in a run; None for any anywhere."""
+        return self._setup.policy
 
     @property
     def token_counter(self) -> str:
@@ -289,6 +299,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     def _open(self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
         """A new run for `given`, with the thread's history when the config names a thread, and what was recalled for it."""
         task = read_input(given)
+        fitting(self.policy, self.tools)
         configurable = config.get("configurable") or {}
         run_id = str(config.get("run_id") or configurable.get("run_id") or uuid.uuid4())
         thread_id = None if configurable.get("thread_id") is None else str(configurable["thread_id"])

@@ -18,6 +18,7 @@ from fsm_agent.history import Block
 from fsm_agent.language import Language, Texts, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.memory.views import Memory
+from fsm_agent.policy import Position, ToolPolicy
 from fsm_agent.temperature import Temperature, temperature_after
 from fsm_agent.tools.registry import Registry
 
@@ -26,7 +27,7 @@ __all__ = ["Cause", "Context", "Failure", "Pending", "Seen", "Setup"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """What an agent is: its limits, tools, dialect, memory, system text and ladder. Shared by all runs, never changed by one."""
+    """What an agent is: limits, tools and their policy, dialect, memory, system text, ladder. Shared by all runs, never changed by one."""
 
     limits: Limits
     tools: Registry
@@ -35,6 +36,7 @@ class Setup:
     system: str | None = None
     ladder: frozenset[str] = frozenset({"fallback", "strategy", "answer"})
     temperature: Temperature = None
+    policy: ToolPolicy | None = None
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
 
 
@@ -92,8 +94,8 @@ class Context:
     """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0.
 
     In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
-    transition from which on a call like it needs approval. `useful_steps` are those with a new tool result,
-    the newest of them number `useful_at`.
+    transition from which on a call like it needs approval. `position` is where the run stands in the tool policy, () before the first call
+    and without a policy. `useful_steps` are those with a new tool result, the newest of them number `useful_at`.
     """
 
     setup: Setup = field(compare=False, repr=False)
@@ -145,6 +147,7 @@ class Context:
     recent: tuple[tuple[str, str], ...] = ()
     learned: frozenset[tuple[str, str]] = frozenset()
     done: tuple[Done, ...] = ()
+    position: Position = ()
     denied: frozenset[str] = frozenset()
     unsettled: frozenset[str] = frozenset()
     guarded: Mapping[str, int] = field(default_factory=dict)
@@ -184,8 +187,10 @@ class Context:
 
     @property
     def system_text(self) -> str:
-        """The agent's system text (its own, else the default of the language), then the one that came with the task."""
+        """The agent's system text (its own, else the default of the language), its tool policy, then what came with the task."""
         own = self.own_system_text
+        if self.setup.policy is not None:
+            own = f"{own}\n\n{self.setup.policy.told(self.language)}".strip()
         return f"{own}\n\n{self.system}".strip() if self.system else own
 
     @property

@@ -4,6 +4,7 @@
 FsmAgentError
 ├── DefinitionError            a table, tool, limit or agent is wrong; raised when it is built, before any run
 │   ├── TableError             a row breaks a law of the table; `.row` names it
+│   ├── PolicyError            a tool policy contradicts itself or names a tool that there is not; `.rule` names the rule
 │   ├── ToolDefinitionError    a tool cannot be described, or its name is taken; `.tool` names it
 │   └── ModelError             the model (or local model) cannot be found, downloaded or started
 └── RunError                   wrong use of a run; what a model or a tool did never raises, it ends the run
@@ -29,6 +30,7 @@ __all__ = [
     "FsmAgentError",
     "IllegalTransition",
     "ModelError",
+    "PolicyError",
     "RunBusy",
     "RunError",
     "RunHeld",
@@ -56,6 +58,14 @@ class TableError(DefinitionError):
     def __init__(self, message: str, *, row: str = "") -> None:
         super().__init__(f"{message} (row: {row})" if row else message)
         self.row = row
+
+
+class PolicyError(DefinitionError):
+    """A tool policy is wrong; `rule` is the offending rule in words, "" when it could not even be made."""
+
+    def __init__(self, message: str, *, rule: str = "") -> None:
+        super().__init__(f"{message} (rule: {rule})" if rule else message)
+        self.rule = rule
 
 
 class ToolDefinitionError(DefinitionError):

@@ -12,6 +12,7 @@ from fsm_agent.effects import Call, Outcome, Result
 from fsm_agent.history import block
 from fsm_agent.repeats import learned_from, times_seen
 from fsm_agent.rounds import close_round, not_executed
+from fsm_agent.standing import moved
 from fsm_agent.states.base import Step
 
 EVENTS: Final = frozenset({Event.OBSERVED})
@@ -28,7 +29,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if ctx.note:
         return Step(Event.OBSERVED, _observed_note(ctx))
     executed = _executed(ctx)
-    counted = ctx.change(**_progress(ctx, executed), **_failures(ctx))
+    counted = ctx.change(**_progress(ctx, executed), **_failures(ctx), position=moved(ctx))
     return Step(Event.OBSERVED, close_round(_warned(counted, executed)))
 
 

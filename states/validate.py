@@ -14,6 +14,7 @@ from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, 
 from fsm_agent.effects import Call, Outcome
 from fsm_agent.repeats import is_repeated, times_seen
 from fsm_agent.rounds import runnable
+from fsm_agent.standing import within_policy
 from fsm_agent.states.base import Step
 from fsm_agent.tools.problems import render, unknown_tool
 from fsm_agent.tools.signature import signature
@@ -60,7 +61,7 @@ def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:
     ids = _fresh_ids(ctx, requested)
     calls: list[Call] = []
     for call_id, one in zip(ids, requested, strict=True):
-        call = _checked(ctx, call_id, one)
+        call = within_policy(ctx, _checked(ctx, call_id, one), calls)
         calls.append(_within_batch(ctx, call, calls) if calls else call)
     batch = tuple(calls)
     repairs = [repair for call in batch for repair in call.repairs]
@@ -71,8 +72,12 @@ def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:
 def _from_pending(ctx: Context) -> Step:
     """Edited calls take the place of the originals; fallback calls are the only ones of this turn through EXECUTE."""
     checked: dict[str, Call] = {}
+    answered = {pending.answers for pending in ctx.pending}
     for pending in ctx.pending:
         call = _check_pending(ctx, pending)
+        others = ctx.calls if not pending.instead_of else ()
+        beside = [one for one in others if one.id not in answered and not one.refusal]
+        call = within_policy(ctx, call, (*beside, *checked.values()))
         checked[pending.answers] = _within_batch(ctx, call, tuple(checked.values()))
     if ctx.pending[0].instead_of:
         calls = tuple(checked.values())

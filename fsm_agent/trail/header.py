@@ -18,6 +18,7 @@ from fsm_agent.errors import DefinitionError, ToolDefinitionError, TrailError, T
 from fsm_agent.history import block, call_ids
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _PREDICATE: Final = "predicate"
+_NO_POLICY: Final = ""
 _LIBRARIES: Final = ("fsm-agent", "langchain-core", "pydantic", "transitions")
 
 
@@ -62,6 +64,7 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
             "system": setup.system,
             "ladder": sorted(setup.ladder),
             "temperature": _plain_field(setup.temperature),
+            "policy": None if setup.policy is None else setup.policy.to_data(),
             "tools": _tools(setup.tools),
         },
         "fingerprint": fingerprint(setup, machine),
@@ -133,14 +136,16 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
         system=kept["system"],
         ladder=frozenset(kept["ladder"]),
         temperature=_value(kept.get("temperature"), temperature),
+        policy=None if kept.get("policy") is None else ToolPolicy.of(kept["policy"]),
     )
 
 
 def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
-    """Raises `TrailVersion` when the table, the dialect or the tools are others than those that the run began under, naming them."""
+    """Raises `TrailVersion` when table, dialect, tool policy or tools are others than those that the run began under, naming them."""
     recorded, now = header.body["fingerprint"], fingerprint(agent, machine)
-    for part in ("table", "dialect"):
-        if recorded[part] != now[part]:
+    for part in ("table", "dialect", "policy"):
+        # A trail from before there were policies has none.
+        if recorded.get(part, _NO_POLICY) != now[part]:
             raise TrailVersion(
                 f"run {header.run_id!r} began under another {part}; resume it with the agent, and the version of fsm-agent, that began it"
             )
@@ -156,13 +161,14 @@ def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
 
 
 def fingerprint(setup: Setup, machine: Machine) -> dict[str, Any]:
-    """SHA-256 (16 hexadecimal digits) of each part that decides how a run goes: table, limits, dialect, memory, and each tool."""
+    """SHA-256 (16 hexadecimal digits) of each part that decides how a run goes: table, limits, dialect, memory, policy, each tool."""
     rows = [[str(row), row.reason, [guard.sentence for guard in row.guards]] for row in machine.rows]
     return {
         "table": _short(rows),
         "limits": _short(setup.limits.model_dump(mode="json")),
         "dialect": _short(describe(setup.dialect)),
         "memory": _short(describe(setup.memory)),
+        "policy": _NO_POLICY if setup.policy is None else _short(setup.policy.to_data()),
         "tools": {one["name"]: _short(one) for one in _tools(setup.tools)},
     }
 
