@@ -19,6 +19,8 @@ Position = tuple[Mark, ...]
 """Where a run stands: the mark of each rule, in the order of the rules. JSON data."""
 
 _KINDS: Final[Mapping[str, type[Rule]]] = {one.kind: one for one in (Order, AtMost, NeverAfter, OneOf, Stages)}
+_LISTS: Final = {"order": "tools", "one_of": "tools", "stages": "rows"}
+"""What a rule of any number of names or rows has them under in JSON data."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -123,17 +125,17 @@ class ToolPolicy:
 
 
 def _rule(data: Any) -> Rule:
-    if not isinstance(data, Mapping) or data.get("rule") not in _KINDS:
+    kind: Any = _KINDS.get(str(data.get("rule"))) if isinstance(data, Mapping) else None
+    if kind is None:
         raise PolicyError(f'{data!r:.200} is no rule: give "rule" as one of {", ".join(_KINDS)}')
-    kind: Any = _KINDS[data["rule"]]
     fields = {name: value for name, value in data.items() if name != "rule"}
-    spread: Any = next((fields.pop(name) for name in ("tools", "rows") if name in fields), [])
+    spread: Any = fields.pop(_LISTS[kind.kind], None) if kind.kind in _LISTS else []
     if not isinstance(spread, list):
-        raise PolicyError(f"{data!r:.200}: tools and rows are lists")
+        raise PolicyError(f"{data!r:.200}: a rule {kind.kind} has a list {_LISTS[kind.kind]}")
     try:
         made: Rule = kind(*spread, **fields)
     except TypeError as error:
-        raise PolicyError(f"{data!r:.200} is no rule {data['rule']}: {error}") from error
+        raise PolicyError(f"{data!r:.200} is no rule {kind.kind}: {error}") from error
     return made
 
 

@@ -50,6 +50,7 @@ from fsm_agent.temperature import Cooling
 from fsm_agent.testing import FakeClock
 from fsm_agent.tools import Tool, tool
 from tests.core.builders import TOOLS, make_setup, result_of, start, steady
+from tests.policy.kit import policies
 
 
 @tool(fallback="pay", map_fallback=lambda given: {"to": given["q"], "amount": 1}, retry=2, idempotent=True)
@@ -134,6 +135,7 @@ setups: st.SearchStrategy[Setup] = st.builds(
     memory=memories,
     ladder=ladders,
     temperature=st.sampled_from([None, 0.5, Cooling(0.3, after=2)]),
+    policy=rarely(policies([*(one.name for one in ALL_TOOLS), "steady"]), None, one_in=3),
 )
 
 small = st.integers(0, 2)
