@@ -86,9 +86,11 @@ def _parts(drawn: Picture) -> Iterator[str]:
     yield f"graph {_attributes(graph)};"
     yield f"node {_attributes(_BOX)};"
     yield f"edge {_attributes(_ARROW)};"
-    if drawn.start:
-        yield 'start [shape=circle, label="", width="0.14", height="0.14", style=filled, fillcolor="#1f3a5f", group=main];'
-        yield f'start -> {drawn.start} [weight="100", color="#1f3a5f"];'
+    for turn, first in enumerate(drawn.starts):
+        name = f"start{turn or ''}"
+        group = "" if turn else ", group=main"
+        yield f'{name} [shape=circle, label="", width="0.14", height="0.14", style=filled, fillcolor="#1f3a5f"{group}];'
+        yield f'{name} -> {first} [weight="100", color="#1f3a5f"];'
     straight = {end for arrow in drawn.arrows if arrow.straight for end in (arrow.source, arrow.target)}
     for box in drawn.boxes:
         yield f"{box.id} {_attributes(_look(box, straight=box.id in straight or box.main))};"

@@ -57,8 +57,8 @@ def as_mermaid(drawn: Picture) -> str:
 
 
 def _parts(drawn: Picture) -> Iterator[str]:
-    if drawn.start:
-        yield f"start(( )) --> {drawn.start}"
+    for turn, first in enumerate(drawn.starts):
+        yield f"start{turn or ''}(( )) --> {first}"
     for box in drawn.boxes:
         left, right = _SHAPES.get(box.place, ("[", "]"))
         yield f'{box.id}{left}"{_label((box.name, *box.told))}"{right}'
@@ -94,9 +94,9 @@ def _box_styles(drawn: Picture) -> Iterator[str]:
 
 
 def _arrow_styles(drawn: Picture) -> Iterator[str]:
-    """Arrows are named by their turn; the one from the start is the first."""
+    """Arrows are named by their turn; those from the starts come first."""
     styles: dict[str, list[str]] = {}
-    for turn, arrow in enumerate(drawn.arrows, start=1 if drawn.start else 0):
+    for turn, arrow in enumerate(drawn.arrows, start=len(drawn.starts)):
         styles.setdefault(_MARKED_ARROWS.get(arrow.mark, _ARROWS[arrow.way]), []).append(str(turn))
     for style, turns in styles.items():
         yield f"linkStyle {','.join(turns)} {style}"

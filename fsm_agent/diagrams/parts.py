@@ -86,9 +86,18 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Boxes in the order of the table, arrows in the order of their first rows, and what is told of the runs, line by line."""
+    """Boxes in the order of the table, arrows in the order of their first rows, and what is told of the runs, line by line.
+
+    `more_starts` are those of machines that stand beside the first.
+    """
 
     start: str
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     told: tuple[str, ...] = ()
+    more_starts: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The first box of each machine."""
+        return (self.start, *self.more_starts) if self.start else ()

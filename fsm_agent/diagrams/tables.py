@@ -12,7 +12,7 @@ from fsm_agent.diagrams.walk import Walk
 from fsm_agent.limits import Limits
 from fsm_agent.table import Row
 
-__all__ = ["as_csv", "as_markdown", "in_cell", "in_code"]
+__all__ = ["as_csv", "as_markdown", "in_cell", "in_code", "quoted"]
 
 _MEANT: Final = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&:@.-]")
 _COLUMNS: Final = ("source", "event", "turn", "guards", "meaning", "target", "reason")
@@ -66,10 +66,10 @@ def as_csv(rows: Sequence[Row], limits: Limits | None = None, *, walks: Sequence
             passage = walk.taken.get(index)
             cells += [0, ""] if passage is None else [passage.count, round(passage.elapsed_ms, 3)]
         lines.append(cells)
-    return "".join(f"{','.join(_quoted(str(cell)) for cell in line)}\n" for line in lines)
+    return "".join(f"{','.join(quoted(str(cell)) for cell in line)}\n" for line in lines)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """`text` for a CSV cell. The library's own writer leaves a lone carriage return bare, which its reader refuses."""
     return '"{}"'.format(text.replace('"', '""')) if re.search(r'[",\r\n]', text) else text
 

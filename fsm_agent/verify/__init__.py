@@ -21,16 +21,18 @@ from fsm_agent.errors import DefinitionError, TableError
 from fsm_agent.ladder import Rung
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import TABLE, Row
-from fsm_agent.verify.certificate import Certificate, Fault, Unused, WorstCase
+from fsm_agent.verify.certificate import Certificate, Fault, PolicyProof, Unused, WorstCase
 from fsm_agent.verify.configuration import Bounds
 from fsm_agent.verify.findings import faults_of, unused_rows
 from fsm_agent.verify.graph import Graph, explore
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.longest import circle, measure
-from fsm_agent.verify.wording import ASSUMED, PROVED, ranking
+from fsm_agent.verify.policy import examined
+from fsm_agent.verify.wording import ASSUMED, ASSUMED_OF_POLICY, PROVED, proved_of_policy, ranking
 
-__all__ = ["MOST", "Certificate", "Fault", "Unused", "WorstCase", "verify"]
+__all__ = ["MOST", "Certificate", "Fault", "PolicyProof", "Unused", "WorstCase", "verify"]
 
 MOST: Final = 200_000
 """Configurations that are explored at most, unless another number is given; half a minute to a minute."""
@@ -45,13 +47,17 @@ def verify(
     ladder: Iterable[str] | None = None,
     tool_retries: int | None = None,
     summaries: bool = False,
+    policy: ToolPolicy | None = None,
+    tools: Sequence[str] | None = None,
     most: int = MOST,
 ) -> Certificate:
     """Explore every behaviour of `rows` under `limits` (by default the defaults), and say what holds and what does not.
 
     `ladder` are the rungs that there are, by default all; `tool_retries` the most retries that a tool has of its own, by default
-    `max_retries`; `summaries` whether the memory asks the model for summaries. A table that is wrong, or refused by `checks`, gives a
-    certificate with `faults`. Raises `fsm_agent.errors.DefinitionError` for limits that allow more than `most` configurations.
+    `max_retries`; `summaries` whether the memory asks the model for summaries; `policy` the tool policy, verified with the loop
+    (`fsm_agent.verify.policy` says how), and `tools` the names that it may name, by default any. A table that is wrong, or refused by
+    `checks`, gives a certificate with `faults`. Raises `fsm_agent.errors.DefinitionError` for limits that allow more than `most`
+    configurations.
     """
     begun = time.process_time()
     chosen = Limits() if limits is None else limits
@@ -72,10 +78,11 @@ def verify(
     graph = explore(judge, most)
     found = circle(graph)
     unused, dead = unused_rows(judge, graph)
-    faults = (*faults_of(judge, graph, found), *dead)
+    proof, wrong = (None, ()) if policy is None else examined(policy, chosen, tools)
+    faults = (*faults_of(judge, graph, found), *dead, *wrong)
     unbounded = found is not None or any(fault.kind in _UNBOUNDED for fault in faults)
     worst = None if unbounded else _worst(judge, graph, summaries=summaries)
-    return _certificate(bounds, rows, begun, graph=graph, worst=worst, faults=faults, unused=unused)
+    return _certificate(bounds, rows, begun, graph=graph, worst=worst, faults=faults, unused=unused, policy=proof)
 
 
 def _named(rows: Sequence[Row], name: str) -> Row | None:
@@ -111,18 +118,22 @@ def _certificate(
     worst: WorstCase | None = None,
     faults: tuple[Fault, ...] = (),
     unused: tuple[Unused, ...] = (),
+    policy: PolicyProof | None = None,
 ) -> Certificate:
     kinds = {fault.kind for fault in faults}
+    held = () if policy is None else proved_of_policy(policy, kinds)
+    assumed = ASSUMED if policy is None else (*ASSUMED, *ASSUMED_OF_POLICY)
     return Certificate(
         limits=bounds.limits.model_dump(),
         rows=len(rows),
         worst=worst,
-        proved=() if graph is None else tuple(text for kind, text in PROVED.items() if kind not in kinds),
-        assumed=() if graph is None else ASSUMED,
+        proved=() if graph is None else (*(text for kind, text in PROVED.items() if kind not in kinds), *held),
+        assumed=() if graph is None else assumed,
         ranking=() if worst is None else ranking(bounds, worst),
         unused=unused,
         faults=faults,
         configurations=0 if graph is None else len(graph.configs),
         transitions=0 if graph is None else graph.transitions,
         seconds=time.process_time() - begun,
+        policy=policy,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from fsm_agent.records import Transitioned
 from fsm_agent.table import Row
 
-__all__ = ["Certificate", "Fault", "Unused", "WorstCase"]
+__all__ = ["Certificate", "Fault", "PolicyProof", "Unused", "WorstCase"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +82,32 @@ class Unused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyProof:
+    """What was explored of a tool policy: its `positions` and `moves` as they are drawn, and `explored` marks with what had happened.
+
+    `soonest` says for each tool in which step, and as which call, it can come at the earliest; a step is one reply.
+    """
+
+    rules: tuple[str, ...]
+    positions: int
+    moves: int
+    explored: int
+    soonest: Mapping[str, tuple[int, int]]
+
+    def __str__(self) -> str:
+        size = (
+            f"{len(self.rules)} rules, {self.positions} positions, {self.moves} moves, {self.explored} marks explored"
+        )
+        soonest = [f"{tool} in step {step} at the earliest" for tool, (step, _) in self.soonest.items()]
+        return f"{size}\n{', '.join(soonest)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """What exploring every behaviour showed. `ok` when nothing is wrong; `worst` is None when something has no bound.
 
     `proved` are sentences that hold, `assumed` what they rest on. `unused` are rows that these limits switch off. `configurations` and
-    `transitions` are the size of what was explored, `seconds` of processor time.
+    `transitions` are the size of what was explored, `seconds` of processor time. `policy` is the tool policy, if there is one.
     """
 
     limits: Mapping[str, Any]
@@ -100,6 +121,7 @@ class Certificate:
     configurations: int
     transitions: int
     seconds: float
+    policy: PolicyProof | None = None
 
     @property
     def ok(self) -> bool:
@@ -116,6 +138,7 @@ class Certificate:
         if self.worst is not None:
             lines += ["", "worst case of a run:", *(f"  {line}" for line in _worst_lines(self.worst))]
         for title, sentences in (
+            ("tool policy:", () if self.policy is None else tuple(str(self.policy).splitlines())),
             ("proved:", self.proved),
             ("every run ends, for in each cycle one of these grows:", self.ranking),
             ("never under these limits:", tuple(f"{one.row} ({one.why})" for one in self.unused)),
@@ -140,6 +163,7 @@ class Certificate:
             "configurations": self.configurations,
             "transitions": self.transitions,
             "seconds": round(self.seconds, 3),
+            "policy": None if self.policy is None else asdict(self.policy),
         }
 
     def to_json(self) -> str:

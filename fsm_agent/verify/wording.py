@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from fsm_agent.verify.certificate import WorstCase
+from fsm_agent.verify.certificate import PolicyProof, WorstCase
 from fsm_agent.verify.configuration import Bounds
 
-__all__ = ["ASSUMED", "PROVED", "ranking"]
+__all__ = ["ASSUMED", "ASSUMED_OF_POLICY", "PROVED", "proved_of_policy", "ranking"]
 
 PROVED: Final[Mapping[str, str]] = {
     "endless": "every run ends",
@@ -43,6 +43,18 @@ ASSUMED: Final = (
     "a call that a crash left in doubt counts once, whether or not it took effect before it runs again",
     "tools that are added to a running agent have no more retries than those it has now",
 )
+
+ASSUMED_OF_POLICY: Final = (
+    "for the tool policy a call counts once, however often the engine, or a person after a crash, has it tried again",
+    "a tool does no more than its name says: the policy is about names",
+)
+
+
+def proved_of_policy(policy: PolicyProof, kinds: Collection[str]) -> tuple[str, ...]:
+    """What holds of a policy, but for the kinds of faults that were found."""
+    held = tuple(f"in every run: {rule}" for rule in policy.rules) if "policy" not in kinds else ()
+    turns = ("each tool of the policy can be called in some run",) if "uncallable" not in kinds else ()
+    return held + turns
 
 
 def ranking(bounds: Bounds, worst: WorstCase) -> tuple[str, ...]:
