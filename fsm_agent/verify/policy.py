@@ -79,14 +79,14 @@ def _without(policy: ToolPolicy, rule: Rule, tool: str) -> Reach | None:
 
 
 def _fits(found: Reach | None, limits: Limits) -> bool:
-    return found is not None and found.steps <= limits.max_steps and found.calls <= limits.max_tool_calls
+    return found is not None and found.steps <= limits.step_bound and found.calls <= limits.max_tool_calls
 
 
 def _late(found: Reach | None, limits: Limits) -> str:
     if found is None:
         return "what it waits for can never come"
-    if found.steps > limits.max_steps:
-        return f"it is due in step {found.steps} at the earliest, and max_steps is {limits.max_steps}"
+    if found.steps > limits.step_bound:
+        return f"it is due in step {found.steps} at the earliest, and max_steps is {limits.step_bound}"
     return f"it is call {found.calls} at the earliest, and max_tool_calls is {limits.max_tool_calls}"
 
 
