@@ -17,9 +17,11 @@ __all__ = [
     "form_of",
     "marks",
     "named_by",
+    "new_words",
     "number_in",
     "offered_by",
     "shared_words",
+    "wants_number",
     "without_own_name",
     "without_used",
 ]
@@ -40,6 +42,50 @@ _CHINESE: Final = re.compile(r"[\u4e00-\u9fff]{2,}")
 _VERBS: Final = frozenset(
     ["get", "find", "look", "query", "fetch", "read", "search", "show", "lookup", "check", "list"]
 )
+_ASKING: Final = frozenset(
+    [
+        *(
+            "about",
+            "does",
+            "from",
+            "give",
+            "have",
+            "into",
+            "many",
+            "much",
+            "name",
+            "number",
+            "please",
+            "tell",
+            "that",
+            "their",
+            "them",
+        ),
+        *(
+            "there",
+            "these",
+            "they",
+            "this",
+            "those",
+            "what",
+            "when",
+            "where",
+            "which",
+            "whose",
+            "will",
+            "with",
+            "would",
+            "your",
+        ),
+    ]
+)
+"""Words that a task and the description of any tool may share by chance."""
+_WANTS_NUMBER: Final = re.compile(
+    r"\bhow\s+(?:many|much|long|old|far|tall|high|heavy|often|big|large)\b|多少|几", re.IGNORECASE
+)
+_FORBIDS: Final = re.compile(r"\b(?:not?|never|without|don't|doesn't|cannot)\b|n't\b|不|别|勿|无需|没有", re.IGNORECASE)
+_SHORT: Final = 3
+"""Latin words up to this many letters tell nothing of what a tool is for."""
 _NEAR: Final = 0.75
 _LONGEST_VALUE: Final = 60
 
@@ -141,6 +187,22 @@ def without_own_name(value: str, name: str) -> str:
 def shared_words(task: str, text: str) -> int:
     """How many words (of Chinese: pairs of characters) a task shares with the name or description of a tool."""
     return len(_words(task) & _words(text))
+
+
+def new_words(task: str, text: str, known: str) -> int:
+    """How many words a task shares with `text` and not with `known`; words of a question, and those in quotation marks, do not count.
+
+    0 for a task that says what is not to be done.
+    """
+    if _FORBIDS.search(task):
+        return 0
+    asked = {one for one in _words(_QUOTED.sub(" ", task)) if len(one) > _SHORT or not one.isascii()} - _ASKING
+    return len(asked & (_words(text) - _words(known)))
+
+
+def wants_number(task: str) -> bool:
+    """True for a question whose answer is a number: how many, how much, 多少."""
+    return _WANTS_NUMBER.search(task) is not None
 
 
 def named_by(tool: str, task: str) -> bool:

@@ -14,9 +14,11 @@ from fsm_agent.dialects.guidance import (
     form_of,
     marks,
     named_by,
+    new_words,
     number_in,
     offered_by,
     shared_words,
+    wants_number,
     without_own_name,
     without_used,
 )
@@ -92,15 +94,19 @@ def possible_replies(prompt: Prompt) -> list[dict[str, Any]]:
     """The replies that are possible now, while there are tools."""
     tools = {one.name: without_examples(one.parameters()) for one in prompt.tools}
     attempts = attempts_in(prompt)
+    _hold_capitals(prompt, tools)
     if not prompt.done and not attempts:
         return _calls(tools)
     if attempts and not attempts[-1].ok:
         return _after_failure(prompt, attempts, tools)
+    wanted = _tried_once(prompt, attempts, tools)
+    if wanted and not _repeated(prompt):
+        return _calls({wanted: tools[wanted]})
+    if due := _due(prompt, attempts):
+        _hold_numbers(prompt, tools)
+        return _calls({name: tools[name] for name in due})
     if _repeated(prompt):
         return [_answering(prompt)]
-    wanted = _tried_once(prompt, attempts, tools)
-    if wanted:
-        return _calls({wanted: tools[wanted]})
     if sibling := _next_sibling(prompt, tools):
         return _calls({sibling: tools[sibling]})
     _hold_numbers(prompt, tools)
@@ -163,6 +169,49 @@ def _tried_once(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> 
                 properties[name] = {**_meaning(field), "enum": values}
         return last.tool if values else ""
     return ""
+
+
+def _due(prompt: Prompt, attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """The tools that were not tried yet and that the task cannot be solved without, as far as it shows.
+
+    Those that it speaks of in words which no tool called so far accounts for; else, while a number of the task is unused, those that need a
+    number; while GBP and the like are, those that take an amount and a text; while it asks for a number and no result holds one, any.
+    """
+    tried = {one.tool for one in attempts} | {one.call.tool for one in prompt.done}
+    fresh = [one for one in prompt.tools if one.name not in tried and not one.requires_approval]
+    if not fresh:
+        return ()
+    known = " ".join(_described(one) for one in prompt.tools if one.name in tried)
+    spoken = {one.name: new_words(prompt.task, _described(one), known) for one in fresh}
+    if most := max(spoken.values()):
+        return tuple(name for name, count in spoken.items() if count == most)
+    unused = unused_values(prompt)
+    numeric = [one for one in fresh if _required_number(one.parameters())]
+    if numeric and any(number_in(one) is not None for one in unused):
+        return tuple(one.name for one in numeric)
+    if any(one.isalpha() and one.isupper() for one in unused):
+        return tuple(one.name for one in numeric if _fields(one.parameters(), "string"))
+    answered = any(one.isdigit() for done in prompt.done for one in done.result.text)
+    return () if answered or not wants_number(prompt.task) else tuple(one.name for one in fresh)
+
+
+def _described(tool: Tool) -> str:
+    return f"{tool.name.replace('_', ' ')} {tool.full_description}"
+
+
+def _required_number(schema: Mapping[str, Any]) -> bool:
+    named = [name for kind in ("number", "integer") for name, _ in _fields(schema, kind)]
+    return any(name in schema.get("required", ()) for name in named)
+
+
+def _hold_capitals(prompt: Prompt, tools: Schemas) -> None:
+    """Where a task gives as many codes like GBP as a tool needs texts (two or more), hold those to these."""
+    found = [one for one in marks(prompt.task, capitals=True) if one.isalpha() and one.isupper()]
+    for schema in tools.values() if len(found) > 1 else ():
+        texts = [(name, one) for name, one in _fields(schema, "string") if name in schema.get("required", ())]
+        if len(texts) == len(found):
+            for name, field in texts:
+                schema["properties"][name] = {**_meaning(field), "enum": found}
 
 
 def _next_sibling(prompt: Prompt, tools: Schemas) -> str:
