@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -393,3 +394,21 @@ def test_what_stands_before_the_action_is_for_the_model_alone() -> None:
 def test_local_models_are_guided_unless_told_otherwise(given: str | None, model: str, kind: type) -> None:
     """The default goes by the model's name; a name of a dialect goes before it."""
     assert isinstance(dialect_for(given, model), kind)
+
+
+def test_the_answer_tells_the_newest_result_where_that_is_one_short_value() -> None:
+    """A small model works a thing out with tools and then says something else; what is no plain value is not held to."""
+    for text, told in {
+        "140.0": "140",
+        "20.5": "20.5",
+        "小雨,18度": "小雨,18度",
+        "a+b@c.example": "a+b@c.example",
+    }.items():
+        form = SUM.after("add", {"a": 12, "b": 8}, "20").after("multiply", {"a": 20, "b": 7}, text).variants()["FINISH"]
+        pattern = form["properties"]["action_input"]["properties"]["answer"]["pattern"]
+        assert re.search(pattern, f"It is {told}, I think.")
+        assert not re.search(pattern, "It is nineteen.")
+        assert not re.search(pattern, f'It is "{told}".'), "a quotation mark would end the text of JSON"
+    for text in ('{"a": 1, "b": 2}', 'He said "no".', "back\\slash", "x" * 100):
+        form = SUM.after("add", {"a": 12, "b": 8}, "20").after("multiply", {"a": 20, "b": 7}, text).variants()["FINISH"]
+        assert "pattern" not in form["properties"]["action_input"]["properties"]["answer"]

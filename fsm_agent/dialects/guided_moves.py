@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,11 @@ from fsm_agent.tools.spec import Tool
 __all__ = ["Attempt", "attempts_in", "possible_replies", "shared_with", "shown_blocks", "turn_of", "unused_values"]
 
 Schemas = dict[str, dict[str, Any]]
+_PLAIN_VALUE: Final = re.compile(r"[\w .,:;@+%/-]+")
+_SPECIAL: Final = re.compile(r"[.+]")
+_QUOTED: Final = r"\\\g<0>"
+_ANY: Final = r'[^"\\\x00-\x1f]*'
+_WHOLE: Final = re.compile(r"(?<=\d)\.0$")
 _THOUGHT: Final = {"type": "string", "maxLength": 160}
 
 
@@ -113,7 +119,7 @@ def possible_replies(prompt: Prompt) -> list[dict[str, Any]]:
     takes_text = any(_fields(one.parameters(), "string") for one in prompt.tools)
     if takes_text and without_used(codes(prompt.task), _given(prompt)):
         return _calls(tools)
-    return [*_calls(tools), _behind_thought(answer_variant(), solved=True)]
+    return [*_calls(tools), _finishing(prompt)]
 
 
 def _after_failure(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> list[dict[str, Any]]:
@@ -299,5 +305,20 @@ def _answering(prompt: Prompt) -> dict[str, Any]:
     texts = GUIDES[prompt.texts.language]
     values = offered_by(prompt.done[-1].result.text)
     known = texts.known.format(value=values[0]) if len(values) == 1 else texts.nothing
-    schema = _behind_thought(answer_variant(), solved=True)
+    schema = _finishing(prompt)
     return {**schema, "properties": {**schema["properties"], "thought": {"const": known}}}
+
+
+def _finishing(prompt: Prompt) -> dict[str, Any]:
+    """The final answer; where the newest result is one short value, it holds that value."""
+    schema = _behind_thought(answer_variant(), solved=True)
+    values = offered_by(prompt.done[-1].result.text) if prompt.done else ()
+    if len(values) != 1 or _PLAIN_VALUE.fullmatch(values[0]) is None:
+        return schema
+    value = _WHOLE.sub("", values[0])
+    told = {"type": "string", "pattern": f"^{_ANY}{_SPECIAL.sub(_QUOTED, value)}{_ANY}$"}
+    action = schema["properties"]["action_input"]
+    return {
+        **schema,
+        "properties": {**schema["properties"], "action_input": {**action, "properties": {"answer": told}}},
+    }
