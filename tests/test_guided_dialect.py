@@ -409,6 +409,7 @@ def test_the_answer_tells_the_newest_result_where_that_is_one_short_value() -> N
         assert re.search(pattern, f"It is {told}, I think.")
         assert not re.search(pattern, "It is nineteen.")
         assert not re.search(pattern, f'It is "{told}".'), "a quotation mark would end the text of JSON"
+        assert not re.search(pattern, "on and on " * 30 + told), "it comes to an end"
     for text in ('{"a": 1, "b": 2}', 'He said "no".', "back\\slash", "x" * 100):
         form = SUM.after("add", {"a": 12, "b": 8}, "20").after("multiply", {"a": 20, "b": 7}, text).variants()["FINISH"]
         assert "pattern" not in form["properties"]["action_input"]["properties"]["answer"]

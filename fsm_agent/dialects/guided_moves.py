@@ -35,7 +35,8 @@ Schemas = dict[str, dict[str, Any]]
 _PLAIN_VALUE: Final = re.compile(r"[\w .,:;@+%/-]+")
 _SPECIAL: Final = re.compile(r"[.+]")
 _QUOTED: Final = r"\\\g<0>"
-_ANY: Final = r'[^"\\\x00-\x1f]*'
+_ANY: Final = r'[^"\\\x00-\x1f]{0,200}'
+"""Bounded, as a model that does not think of the value would go on for ever."""
 _WHOLE: Final = re.compile(r"(?<=\d)\.0$")
 _THOUGHT: Final = {"type": "string", "maxLength": 160}
 
