@@ -168,6 +168,24 @@ def _export(
     export.export_run(store, run, format=format, output=output, unredacted=unredacted)
 
 
+def _trail_to_test(
+    run: trail_options.Run,
+    *,
+    output: options.Output = None,
+    unredacted: Annotated[
+        bool, typer.Option("--unredacted", help="Write a run that holds what looks like a secret, secret and all.")
+    ] = False,
+    store: options.Store = None,
+    env_file: options.EnvFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Write a run as a regression test: a pytest file that scripts its model and tools, and holds its path, reason and answer."""
+    trail_options.environment(env_file)
+    from fsm_agent.cli import trail_to_test  # noqa: PLC0415 - the engine, for commands that run it
+
+    trail_to_test.write_test(store, run, output=output, unredacted=unredacted)
+
+
 _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "runs": _runs,
     "show": _show,
@@ -177,4 +195,5 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "fork": trail_options.with_going(_fork),
     "audit": _audit,
     "export": _export,
+    "trail-to-test": _trail_to_test,
 }

@@ -19,7 +19,9 @@ from fsm_agent.testing.asserts import (
     assert_transitions,
 )
 from fsm_agent.testing.clock import FakeClock
+from fsm_agent.testing.failures import model_error, tool_error
 from fsm_agent.testing.model import ScriptedModel
+from fsm_agent.testing.regression import as_test
 from fsm_agent.testing.script import Call, Delay, Reply, call, forever, reply
 from fsm_agent.testing.server import FaultServer, ServerRequest, server
 from fsm_agent.testing.single import At, Transition, at
@@ -40,6 +42,7 @@ __all__ = [
     "ServerRequest",
     "StoppedRun",
     "Transition",
+    "as_test",
     "assert_answer",
     "assert_called",
     "assert_guard",
@@ -51,7 +54,9 @@ __all__ = [
     "call",
     "fault",
     "forever",
+    "model_error",
     "reply",
     "run_until",
     "server",
+    "tool_error",
 ]

@@ -286,6 +286,33 @@ def test_a_row_gives_its_reason_as_the_cause(row: Row) -> None:
     assert row.target is not State.ABORT or fired.ctx.cause is not None
 
 
+REASONS: Mapping[str, StopReason | None] = {
+    "deadline_passed": StopReason.DEADLINE,
+    "repeated_action": StopReason.REPEATED_ACTION,
+    "tool_calls_spent": StopReason.MAX_TOOL_CALLS,
+    "stop_requested": StopReason.DENIED,
+    "circuit_open, model_failing": StopReason.MODEL_FAILED,
+    "circuit_open": StopReason.CONSECUTIVE_FAILURES,
+    "model_unusable": StopReason.MODEL_FAILED,
+    "token_budget_spent": StopReason.TOKEN_BUDGET,
+    "nudges_spent": StopReason.EMPTY_REPLY,
+    "failures_reached": StopReason.CONSECUTIVE_FAILURES,
+    "no_progress": StopReason.NO_PROGRESS,
+    "steps_spent": StopReason.MAX_STEPS,
+    "expired": StopReason.EXPIRED,
+    "cancelled": StopReason.CANCELLED,
+    "broke": StopReason.INTERNAL_ERROR,
+}
+"""Why a run stops, by what a row asks (whether something is left to degrade to aside), or by its event when it asks nothing."""
+
+
+@pytest.mark.parametrize("row", TABLE, ids=str)
+def test_a_row_has_the_reason_of_what_it_asks(row: Row) -> None:
+    """A limit has one name wherever it stops a run, and a row that stops nothing has none."""
+    asks_for = ", ".join(one.name for one in row.guards if one.name not in ("can_answer_now", "can_degrade"))
+    assert row.reason is REASONS.get(asks_for or row.event)
+
+
 @pytest.mark.parametrize("row", TABLE, ids=str)
 def test_firing_a_row_changes_the_sequence_number_and_the_cause_only(row: Row) -> None:
     """The machine decides; what a run knows is the states' business."""
