@@ -24,7 +24,7 @@ from fsm_agent.jobs import Job
 from fsm_agent.ladder import Rung
 from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.limits import Limits
-from fsm_agent.machine import DEFAULT_MACHINE
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations, Memory, Recall, Window
 from fsm_agent.memory.recall import with_recalled
 from fsm_agent.memory.tokens import counter_for, fitted
@@ -43,6 +43,7 @@ from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import NO_PAUSES, Pauses, Run
 from fsm_agent.standing import fitting
 from fsm_agent.stores import Store, stores_of
+from fsm_agent.table import Table
 from fsm_agent.temperature import Cooling, Temperature, check_temperature
 from fsm_agent.tools import Registry, Tool
 from fsm_agent.tracing import Trace
@@ -70,6 +71,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ("fallback", "strategy", "answer"), by default all. `policy` says which tool may be called where in a run (`fsm_agent.policy`).
     `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
     asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails.
+    `table` is a table of your own, made by `fsm_agent.table.extend`.
 
     `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
     it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
@@ -103,6 +105,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         ladder: Iterable[str] | None = None,
         temperature: Temperature = None,
         policy: ToolPolicy | None = None,
+        table: Table | None = None,
         base_url: str | None = None,
         name: str = "agent",
         clock: Clock | None = None,
@@ -124,6 +127,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             temperature=_temperature(temperature),
             policy=fitting(policy, self.tools),
         )
+        self._machine = DEFAULT_MACHINE if table is None else Machine(table)
         self._counter = counter_for(chosen)
         self._recall = recall
         asking = ModelPerformer(
@@ -146,6 +150,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             performer,
             self._store,
             self._setup,
+            machine=self._machine,
             journal=self._journal,
             observers=self._observers,
             pauses=lambda: self._pauses,
@@ -160,6 +165,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             chain=chain_from_env() if chain is None else chain,
             cipher=cipher_from_env() if cipher is None else cipher,
             origin=origin or {},
+            machine=self._machine,
         )
 
     @property
@@ -255,7 +261,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         without arguments, nothing pauses any more. Returns the agent.
         """
         steps = (after_step,) if isinstance(after_step, int) else tuple(after_step)
-        wanted = frozenset(State(state) for state in _known("state", states, State))
+        wanted = frozenset(State.named(state) for state in _known("state", states, self._machine.states))
         if wanted & TERMINAL or any(step < 1 for step in steps):
             raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
         self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
@@ -335,10 +341,10 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         return Run(
             ctx=ctx,
             job=job,
-            machine=DEFAULT_MACHINE,
+            machine=self._machine,
             observers=self._observers,
             pauses=self._pauses,
-            trail=None if self._journal is None else self._journal.begin(ctx, DEFAULT_MACHINE),
+            trail=None if self._journal is None else self._journal.begin(ctx),
         )
 
 

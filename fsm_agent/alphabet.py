@@ -1,14 +1,20 @@
-"""The alphabet of the machine: states, events, and how a run can end."""
+"""The alphabet of the machine: states, events, and how a run can end.
+
+A table of one's own adds names to it (`State.named`). Such a name is a `State` like any other, one object for as long as it is in use,
+so that `is` holds for it too; iterating over `State` gives those of this package.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
 
+from fsm_agent.names import OpenNames
+
 __all__ = ["INITIAL", "TERMINAL", "Event", "State", "Status", "StopReason"]
 
 
-class State(StrEnum):
+class State(OpenNames):
     """Where a run is. `REVIEW` waits for a person; `FINISH` and `ABORT` are terminal."""
 
     PLAN = "PLAN"
@@ -27,7 +33,7 @@ INITIAL: Final = State.PLAN
 TERMINAL: Final = frozenset({State.FINISH, State.ABORT})
 
 
-class Event(StrEnum):
+class Event(OpenNames):
     """What happened, as a past participle. A state returns one; the table turns it into the next state."""
 
     REPLIED = "replied"
@@ -67,8 +73,8 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-class StopReason(StrEnum):
-    """Why a run stopped. Every ending has exactly one."""
+class StopReason(OpenNames):
+    """Why a run stopped. Every ending has exactly one. A row to ABORT of one's own may add a reason (`named`)."""
 
     ANSWERED = "answered"
     FORCED_ANSWER = "forced_answer"

@@ -1,65 +1,138 @@
 """The laws of a table. A table that breaks one is refused when it is built, and the error names the row.
 
-Known: every state, event and guard of a row exists. Ordered: the last row of a (source, event) has no guard, and no row stands
-behind one that always fires first. Reachable: every state can be reached, and from every state a terminal one can. Closed: a terminal
-state has no row out; a state has rows for exactly the events it produces. Reasoned: whatever stops a run says why.
+Named: names of one's own are fit to be drawn, kept and told apart. Known: every state, event and guard of a row exists. Ordered: the last
+row of a (source, event) has no guard, and no row stands behind one that always fires first. Reachable: every state can be reached, and
+from every state a terminal one can. Closed: a terminal state has no row out; a state has rows for exactly the events it produces.
+Reasoned: whatever stops a run says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
-from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
+from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, StopReason
+from fsm_agent.custom import OwnState
 from fsm_agent.errors import TableError
 from fsm_agent.guards import Guard
-from fsm_agent.table import Row
+from fsm_agent.rows import Row
 
 __all__ = ["check_table"]
 
 _FROM_OUTSIDE = frozenset({Event.CANCELLED, Event.BROKE})
+_MOST_CHARS: Final = 40
+_RESERVED: Final = frozenset({"state", "trigger", "may_trigger", "model", "models", "machine", "initial", "final"})
+_PREFIXES: Final = ("_", "is_", "to_", "may_", "on_enter_", "on_exit_")
+"""What the object that `transitions` moves has, or is given for each state and event. The engine gives it nothing, but a host may."""
 
 
-def check_table(rows: Sequence[Row], produced: Mapping[State, frozenset[Event]] | None = None) -> None:
-    """Refuse `rows` that break a law. `produced` says which events each state can return; without it that law is not checked.
+def check_table(
+    rows: Sequence[Row],
+    produced: Mapping[State, frozenset[Event]] | None = None,
+    *,
+    own: Sequence[OwnState] = (),
+) -> None:
+    """Refuse `rows` that break a law. `own` are the states beside those of this package.
+
+    `produced` says which events each state can return; without it that law is checked for `own` only.
 
     Raises `fsm_agent.errors.TableError`; `.row` is the offending row.
     """
     if not rows:
         raise TableError("the table has no rows")
+    _named(own)
+    states = (*State, *(one.name for one in own))
+    events = frozenset({*Event, *(event for one in own for event in one.events)})
     for row in rows:
-        _known(row)
+        _known(row, states, events)
+    _one_guard_a_name(rows)
     groups: dict[tuple[State, Event], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.source, row.event), []).append(row)
     for group in groups.values():
         _ordered(group)
-    _connected(rows)
+    _connected(rows, states)
     _reasoned(rows)
-    for state in State:
+    for state in states:
         if state not in TERMINAL:
             for event in sorted(_FROM_OUTSIDE):
                 if (state, event) not in groups:
                     raise TableError(
                         f"{state} has no row for {event}, which can happen in every state that is not terminal: add one to ABORT"
                     )
-    if produced is not None:
-        _total(groups, produced)
+    returned = {one.name: frozenset(one.events) for one in own}
+    everyone = states if produced is not None else tuple(returned)
+    _total(groups, {**(produced or {}), **returned}, everyone)
 
 
-def _known(row: Row) -> None:
+def _named(own: Sequence[OwnState]) -> None:
+    """Names of one's own: words, in the case of the others, that nothing else has."""
+    taken = {state.casefold(): state for state in State}
+    for one in own:
+        if not isinstance(one, OwnState):
+            raise TableError(f"states=[...] holds {one!r}: a state is made with fsm_agent.table.state")
+        _word("state", one.name, upper=True)
+        if one.name.casefold() in taken:
+            raise TableError(
+                f"the state {one.name} has the name of {taken[one.name.casefold()]}: give it a name of its own"
+            )
+        taken[one.name.casefold()] = one.name
+        for event in one.events:
+            if not event.is_own:
+                raise TableError(
+                    f"the state {one.name} cannot return {event}, which is an event of this package: give it one of its own"
+                )
+            _word("event", event, upper=False)
+
+
+def _word(what: str, name: str, *, upper: bool) -> None:
+    if not name.isidentifier() or len(name) > _MOST_CHARS:
+        raise TableError(
+            f"the {what} {name!r} must be one word of letters, digits and _, at most {_MOST_CHARS} of them"
+        )
+    if name != (name.upper() if upper else name.lower()):
+        case = "capitals, as in COMPLIANCE" if upper else "small letters, as in cleared"
+        raise TableError(f"the {what} {name!r} must be written in {case}, so that no two names differ in that only")
+    low = name.casefold()
+    if low in _RESERVED or low.startswith(_PREFIXES):
+        raise TableError(
+            f"the {what} {name!r} has the name of an attribute of what the transitions library moves: give it another name"
+        )
+
+
+def _known(row: Row, states: Collection[State], events: Collection[Event]) -> None:
     ends: tuple[object, ...] = (row.source, row.target)
-    if not all(isinstance(end, State) for end in ends):
-        raise TableError(f"unknown state: a source and a target must be one of {', '.join(State)}", row=str(row))
-    if not isinstance(row.event, Event):
-        raise TableError(f"unknown event: it must be one of {', '.join(Event)}", row=str(row))
+    if not all(isinstance(end, State) and end in states for end in ends):
+        raise TableError(f"unknown state: a source and a target must be one of {', '.join(states)}", row=str(row))
+    event: object = row.event
+    if not isinstance(event, Event) or event not in events:
+        known = ", ".join((*Event, *sorted(set(events).difference(Event))))
+        raise TableError(f"unknown event: it must be one of {known}", row=str(row))
     for guard in row.guards:
         if not isinstance(guard, Guard):
             raise TableError(
                 f"unknown guard {guard!r}: a guard is a fsm_agent.guards.Guard",
                 row=f"{row.source} --{row.event}--> {row.target}",
             )
+    if row.reason is not None:
+        if not isinstance(row.reason, StopReason):
+            raise TableError(f"unknown reason {row.reason!r}: a reason is a StopReason", row=str(row))
+        if row.reason.is_own:
+            try:
+                _word("reason", row.reason, upper=False)
+            except TableError as error:
+                raise TableError(str(error), row=str(row)) from error
     if row.source in TERMINAL:
         raise TableError(f"{row.source} is terminal and cannot be left", row=str(row))
+
+
+def _one_guard_a_name(rows: Iterable[Row]) -> None:
+    """A record names guards, so two of one name could not be told apart; and each name is asked once."""
+    found: dict[str, Guard] = {}
+    for row in rows:
+        for guard in row.guards:
+            if found.setdefault(guard.name, guard) is not guard:
+                raise TableError(f"two guards are named {guard.name!r}: give one of them another name", row=str(row))
 
 
 def _ordered(group: Sequence[Row]) -> None:
@@ -73,19 +146,19 @@ def _ordered(group: Sequence[Row]) -> None:
         )
 
 
-def _connected(rows: Iterable[Row]) -> None:
+def _connected(rows: Iterable[Row], states: Iterable[State]) -> None:
     forward: dict[State, set[State]] = {}
     backward: dict[State, set[State]] = {}
     for row in rows:
         forward.setdefault(row.source, set()).add(row.target)
         backward.setdefault(row.target, set()).add(row.source)
     reached = _closure({INITIAL}, forward)
-    for state in State:
+    for state in states:
         if state not in reached:
             named = next((str(row) for row in rows if row.source is state), "")
             raise TableError(f"unreachable: no path of rows leads from {INITIAL} to {state}", row=named)
     ends = _closure(set(TERMINAL), backward)
-    for state in State:
+    for state in states:
         if state not in ends:
             named = next((str(row) for row in rows if row.source is state), "")
             raise TableError(f"trap: no path of rows leads from {state} to a terminal state", row=named)
@@ -113,11 +186,16 @@ def _reasoned(rows: Iterable[Row]) -> None:
             )
 
 
-def _total(groups: Mapping[tuple[State, Event], Sequence[Row]], produced: Mapping[State, frozenset[Event]]) -> None:
+def _total(
+    groups: Mapping[tuple[State, Event], Sequence[Row]],
+    produced: Mapping[State, frozenset[Event]],
+    states: Collection[State],
+) -> None:
     for state, events in produced.items():
         for event in sorted(events):
             if (state, event) not in groups:
                 raise TableError(f"{state} can return {event}, and the table has no row for it")
     for (state, event), group in groups.items():
-        if event not in _FROM_OUTSIDE and event not in produced.get(state, frozenset()):
+        known = event in _FROM_OUTSIDE or event in produced.get(state, frozenset())
+        if state in states and not known:
             raise TableError(f"{state} never returns {event}, so this row can never fire", row=str(group[0]))

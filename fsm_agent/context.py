@@ -95,7 +95,8 @@ class Context:
 
     In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
     transition from which on a call like it needs approval. `position` is where the run stands in the tool policy, () before the first call
-    and without a policy. `useful_steps` are those with a new tool result, the newest of them number `useful_at`.
+    and without a policy. `useful_steps` are those with a new tool result, the newest of them number `useful_at`. `own` is what states of
+    one's own keep.
     """
 
     setup: Setup = field(compare=False, repr=False)
@@ -153,6 +154,8 @@ class Context:
     guarded: Mapping[str, int] = field(default_factory=dict)
     seed: str = ""
     stop_requested: bool = False
+
+    own: Mapping[str, Any] = field(default_factory=dict)
 
     cause: Cause | None = None
     forced: bool = False

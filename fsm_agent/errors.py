@@ -9,6 +9,7 @@ FsmAgentError
 │   └── ModelError             the model (or local model) cannot be found, downloaded or started
 └── RunError                   wrong use of a run; what a model or a tool did never raises, it ends the run
     ├── IllegalTransition      no row of the table has this (source, event)
+    ├── GuardFailed            a guard of one's own raised when it was asked; it ends the run as internal_error
     ├── UnknownRun             no run of that id is suspended or running here
     ├── RunBusy                the run, or its thread, is already being driven elsewhere
     ├── TrailError             a stored trail cannot be used
@@ -28,6 +29,7 @@ __all__ = [
     "ConversationError",
     "DefinitionError",
     "FsmAgentError",
+    "GuardFailed",
     "IllegalTransition",
     "ModelError",
     "PolicyError",
@@ -86,6 +88,10 @@ class RunError(FsmAgentError, RuntimeError):
 
 class IllegalTransition(RunError):
     """No row of the table has this (source, event)."""
+
+
+class GuardFailed(RunError):
+    """A guard of one's own raised when it was asked, or did not say whether it holds. The message names it."""
 
 
 class UnknownRun(RunError):

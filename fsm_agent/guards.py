@@ -8,12 +8,13 @@ from string import Formatter
 from typing import Any, Final
 
 from fsm_agent.context import Context
+from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import Rung, backoff, next_rung, retryable_calls
 from fsm_agent.limits import Limits
 from fsm_agent.prompt import estimate_prompt, usable_tokens
 from fsm_agent.rounds import runnable
 
-__all__ = ["GUARDS", "Compared", "Guard"]
+__all__ = ["GUARDS", "Compared", "Guard", "guard"]
 
 Compared = tuple[bool, Mapping[str, Any]]
 
@@ -36,6 +37,32 @@ class Guard:
 
 
 GUARDS: Final[dict[str, Guard]] = {}
+"""Those of this package, by name."""
+
+
+def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], bool | Compared]], Guard]:
+    """A decorator that makes a guard of your own out of a pure function of the context.
+
+    The function returns whether the guard holds, or that and the values it compared, which the record of a transition keeps. `sentence`
+    says when it holds, as in "no result is surer than 0.5"; a limit in braces is filled in. The guard is named like the function.
+
+    Raises `fsm_agent.errors.DefinitionError` for a sentence with braces around something else.
+    """
+    try:
+        Guard(name, sentence, lambda _: (False, {})).describe()
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise DefinitionError(
+            f"the sentence {sentence!r} has braces around something that is no limit; double them to show braces"
+        ) from error
+
+    def wrap(test: Callable[[Context], bool | Compared]) -> Guard:
+        def compared(ctx: Context) -> Compared:
+            said = test(ctx)
+            return said if isinstance(said, tuple) else (said, {})
+
+        return Guard(name or test.__name__, sentence, compared)
+
+    return wrap
 
 
 def _guard(sentence: str) -> Callable[[Callable[[Context], Compared]], Guard]:

@@ -30,6 +30,8 @@ class Texts:
     in_doubt: str
     denied: str
     denied_before: str
+    refused: str
+    answer_refused: str
     tool_error: str
     tool_timeout: str
     cancelled_result: str
@@ -75,6 +77,8 @@ EN: Final = Texts(
     in_doubt="Outcome unknown: the program stopped while {tool} was under way. It may have taken effect. "
     "Do not assume either; check it with another tool, or say so.",
     denied="A person refused this call: {reason}",
+    refused="Not executed: {reason}",
+    answer_refused="This answer was not accepted: {reason}",
     denied_before="Refused: a person has already refused this same call.",
     tool_error="{tool} failed: {error}",
     tool_timeout="{tool} gave no result within {seconds} seconds. Whether it took effect is unknown.",
@@ -130,6 +134,8 @@ ZH: Final = Texts(
     interrupted="未执行：运行在此调用之前已停止。",
     in_doubt="结果未知：程序在调用 {tool} 期间中断，该调用可能已经生效。不要假定已生效或未生效；请用其他工具核实，或如实说明。",
     denied="此调用被人工拒绝：{reason}",
+    refused="未执行：{reason}",
+    answer_refused="此答案未被接受：{reason}",
     denied_before="已拒绝：同样的调用之前已被人工拒绝。",
     tool_error="{tool} 失败：{error}",
     tool_timeout="{tool} 在 {seconds} 秒内没有返回结果，无法确定它是否已经生效。",

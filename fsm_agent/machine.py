@@ -16,10 +16,12 @@ from transitions import MachineError, Transition
 from fsm_agent.alphabet import INITIAL, Event, State
 from fsm_agent.checks import check_table
 from fsm_agent.context import Cause, Context
-from fsm_agent.errors import IllegalTransition
-from fsm_agent.guards import Compared
+from fsm_agent.errors import GuardFailed, IllegalTransition
+from fsm_agent.guards import GUARDS, Compared, Guard
 from fsm_agent.states import BEHAVIOURS, Behaviour
-from fsm_agent.table import TABLE, Row
+from fsm_agent.states.own import behaviours_of
+from fsm_agent.table import TABLE, Row, Table
+from fsm_agent.tools.plain import plain
 
 __all__ = ["DEFAULT_MACHINE", "Evaluated", "Fired", "Machine"]
 
@@ -94,13 +96,17 @@ class Machine:
     """The states, and the rows between them. Raises `fsm_agent.errors.TableError` for a table that breaks a law."""
 
     def __init__(self, rows: Sequence[Row] = TABLE, behaviours: Mapping[State, Behaviour] = BEHAVIOURS) -> None:
-        check_table(rows, {state: behaviour.events for state, behaviour in behaviours.items()})
+        own = rows.states if isinstance(rows, Table) else ()
+        behaviours = {**behaviours, **behaviours_of(rows, own)}
+        check_table(rows, {state: behaviour.events for state, behaviour in behaviours.items()}, own=own)
+        self.table: Final[Sequence[Row]] = rows if isinstance(rows, Table) else tuple(rows)
+        self.states: Final = (*State, *(one.name for one in own))
         self.rows: Final = tuple(rows)
         self.behaviours: Final = MappingProxyType(dict(behaviours))
         self._groups: Final[dict[tuple[str, str], tuple[_Tried, ...]]] = {}
         self._machine: Final = _Table(
             model=None,
-            states=State,
+            states=list(self.states),
             initial=INITIAL,
             auto_transitions=False,
             ignore_invalid_triggers=False,
@@ -108,7 +114,7 @@ class Machine:
         )
         for row in self.rows:
             key = (row.source.value, row.event.value)
-            tried = (row, tuple((guard.name, guard.test) for guard in row.guards))
+            tried = (row, tuple((guard.name, _asked_by(guard)) for guard in row.guards))
             self._groups[key] = (*self._groups.get(key, ()), tried)
             self._machine.add_transition(row.event.value, row.source, row.target)
             kept: Any = self._machine.events[row.event.value]
@@ -143,6 +149,21 @@ class Machine:
             first = row.guards[0].name if row.guards else ""
             cause = Cause(row.reason, first, asked[first].values if first else {})
         return Fired(row, tuple(asked.values()), ctx.change(seq=ctx.seq + 1, cause=cause))
+
+
+def _asked_by(guard: Guard) -> Callable[[Context], Compared]:
+    """How a guard is asked. One of somebody's own is named when it fails, and what it compared is made plain JSON data."""
+    if GUARDS.get(guard.name) is guard:
+        return guard.test
+
+    def asked(ctx: Context) -> Compared:
+        try:
+            result, values = guard.test(ctx)
+            return bool(result), plain(dict(values))
+        except Exception as error:
+            raise GuardFailed(f"the guard {guard.name} failed: {type(error).__name__}: {error}") from error
+
+    return asked
 
 
 def _choose(rows: Sequence[_Tried], ctx: Context) -> tuple[Row | None, dict[str, Evaluated]]:

@@ -14,7 +14,7 @@ from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest
 from fsm_agent.effects import CallModel, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.jobs import HERE, Here, Work, in_thread
-from fsm_agent.machine import DEFAULT_MACHINE
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
 from fsm_agent.perform import Performer
@@ -46,6 +46,7 @@ class Runner:
         store: Conversations,
         setup: Setup,
         *,
+        machine: Machine = DEFAULT_MACHINE,
         journal: Journal | None = None,
         observers: Sequence[Observer] = (),
         pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
@@ -54,6 +55,7 @@ class Runner:
         self._store = store
         self._setup = setup
         self._tools = setup.tools
+        self._machine = machine
         self._journal = journal
         self._observers = observers
         self._pauses = pauses
@@ -225,7 +227,7 @@ class Runner:
                 f"no run {run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
                 'cancelled it. Runs outlive their process in a store: Agent(..., store="runs.db")'
             )
-        run = taken_over(self._journal, run_id, self._setup, DEFAULT_MACHINE, Host(self._observers, self._pauses()))
+        run = taken_over(self._journal, run_id, self._setup, self._machine, Host(self._observers, self._pauses()))
         if run.ctx.thread_id is not None:
             try:
                 stored = self._store.open(run.ctx.thread_id, run_id)
@@ -382,7 +384,7 @@ class Runner:
         if ctx.thread_id is None or run.state not in TERMINAL or run.closed:
             return
         run.closed = True
-        keep = ctx.answer is not None or ctx.tool_calls > 0 or run.stopped_while_executing
+        keep = run.answered or ctx.tool_calls > 0 or run.stopped_while_executing
         try:
             self._store.close(ctx.thread_id, ctx.run_id, run.thread_history() if keep else None)
         except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to

@@ -174,9 +174,9 @@ class Run:
             in_flight = ctx.texts.cancelled_result if self.stopped_while_executing else ""
             open_ = not ctx.note and self._round_open()
             closed = close_round(ctx, unanswered=in_flight).blocks if open_ else ctx.blocks
-            if ctx.answer is None:
+            if not self.answered:
                 return closed
-            return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+            return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer or ""), turn=ctx.turn))
         except Exception:  # noqa: BLE001 - a dialect is somebody else's code
             return ctx.blocks
 
@@ -191,6 +191,11 @@ class Run:
     def _round_open(self) -> bool:
         """True when calls were asked for that the history does not hold yet, or holds with fewer results."""
         return bool(self.ctx.asked) and (self.ctx.round is None or bool(self.ctx.fresh))
+
+    @property
+    def answered(self) -> bool:
+        """True when the run has come to its answer. One that a state of one's own has stopped is none."""
+        return self.ctx.answer is not None and self.state is not State.ABORT
 
     @property
     def stopped_while_executing(self) -> bool:

@@ -2,36 +2,39 @@
 
 Rows of one (source, event) are tried in order and the last one has no guard. `reason` is why the run stops, or degrades, there;
 a row to ABORT without one keeps the reason that led to DEGRADE.
+
+`extend` makes a table with states, events, guards and rows of your own, for `Agent(..., table=...)`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Final, overload
 
 from fsm_agent import guards as g
-from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
-from fsm_agent.guards import Guard
+from fsm_agent.alphabet import Event, State, StopReason
+from fsm_agent.checks import check_table
+from fsm_agent.custom import OwnState, keep, open_calls, refuse, require_approval, state
+from fsm_agent.guards import Guard, guard
+from fsm_agent.rows import Given, Row, extended, outside
 
-__all__ = ["TABLE", "Row"]
+__all__ = [
+    "TABLE",
+    "Row",
+    "Table",
+    "extend",
+    "guard",
+    "keep",
+    "open_calls",
+    "refuse",
+    "require_approval",
+    "state",
+]
 
 S, E, R = State, Event, StopReason
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One transition: in `source`, when `event` happened and all `guards` hold, go to `target`."""
-
-    source: State
-    event: Event
-    target: State
-    guards: tuple[Guard, ...] = ()
-    reason: StopReason | None = None
-
-    def __str__(self) -> str:
-        condition = f" [{', '.join(guard.name for guard in self.guards)}]" if self.guards else ""
-        return f"{self.source} --{self.event}{condition}--> {self.target}"
-
+_NOTHING: Final[Mapping[str, Given]] = MappingProxyType({})
 
 TABLE: Final[tuple[Row, ...]] = (
     Row(S.PLAN, E.REPLIED, S.VALIDATE),
@@ -81,6 +84,65 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(S.DEGRADE, E.STRATEGY_CHANGED, S.PLAN),
     Row(S.DEGRADE, E.ANSWER_FORCED, S.PLAN),
     Row(S.DEGRADE, E.EXHAUSTED, S.ABORT),
-    *(Row(state, E.CANCELLED, S.ABORT, (), R.CANCELLED) for state in State if state not in TERMINAL),
-    *(Row(state, E.BROKE, S.ABORT, (), R.INTERNAL_ERROR) for state in State if state not in TERMINAL),
+    *outside(State),
 )
+
+
+@dataclass(frozen=True)
+class Table(Sequence[Row]):
+    """Rows, and the states of one's own among them. Wherever rows are taken (`verify`, `diagram`, `Agent`), a table is.
+
+    Raises `fsm_agent.errors.TableError` for one that breaks a law (`fsm_agent.checks`), naming the row.
+    """
+
+    rows: tuple[Row, ...] = TABLE
+    states: tuple[OwnState, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_table(self.rows, own=self.states)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def extend(
+        self,
+        *,
+        states: Iterable[OwnState] = (),
+        rows: Iterable[Row | str] = (),
+        before: Mapping[str, Given] = _NOTHING,
+        instead: Mapping[str, Given] = _NOTHING,
+        guards: Iterable[Guard] = (),
+    ) -> Table:
+        """This table with more in it; see `extend`."""
+        more = tuple(states)
+        made = extended(self.rows, states=more, rows=rows, before=before, instead=instead, guards=tuple(guards))
+        return Table(made, (*self.states, *more))
+
+
+def extend(
+    *,
+    states: Iterable[OwnState] = (),
+    rows: Iterable[Row | str] = (),
+    before: Mapping[str, Given] = _NOTHING,
+    instead: Mapping[str, Given] = _NOTHING,
+    guards: Iterable[Guard] = (),
+) -> Table:
+    """The table with `states`, and the `guards` that its new rows ask; what is wrong is refused here, with the row named.
+
+    A row is written as it is printed, with its reason in brackets behind a target that has one: `"COMPLIANCE --cleared--> EXECUTE"`,
+    `"DECIDE --decided [unsure, can_answer_now]--> DEGRADE (unsure)"`; a `Row` does as well. `before` puts rows before the one that is
+    named, `instead` in its place, `rows` at the end. The rows for `cancelled` and `broke` are made.
+
+    Raises `fsm_agent.errors.TableError`; `.row` is the offending row.
+    """
+    return Table().extend(states=states, rows=rows, before=before, instead=instead, guards=guards)

@@ -26,6 +26,9 @@ def enter(ctx: Context) -> None:
 
 def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     """A note for a reply without calls; otherwise one result for every call of the reply, in order."""
+    if ctx.answer is not None:  # a state of one's own let it come here without a word
+        note = ctx.note or ctx.texts.answer_refused.format(reason=ctx.texts.no_reason)
+        ctx = ctx.change(answer=None, note=note, note_kind="refused")
     if ctx.note:
         return Step(Event.OBSERVED, _observed_note(ctx))
     executed = _executed(ctx)

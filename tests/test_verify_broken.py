@@ -69,7 +69,6 @@ def ends(path: Sequence[Row]) -> list[str]:
 TOOL_FAILED = Guard(
     "tool_failed", "a tool failed", lambda ctx: (ctx.failure is not None and ctx.failure.of == "tool", {})
 )
-NEVER = Guard("never_so", "never", lambda ctx: (False, {}))
 ACCEPTED = "VALIDATE --accepted--> EXECUTE"
 NO_STEPS_SPENT = without(
     "DECIDE --decided [steps_spent, can_answer_now]--> DEGRADE", "DECIDE --decided [steps_spent]--> ABORT"
@@ -184,12 +183,6 @@ BROKEN = [
         "forced",
         "DECIDE --decided--> PLAN",
         id="an answer forced twice",
-    ),
-    pytest.param(
-        put("DECIDE --decided [nudges_spent]--> ABORT", Row(S.DECIDE, E.DECIDED, S.ABORT, (NEVER,), R.EMPTY_REPLY)),
-        "dead",
-        "DECIDE --decided [never_so]--> ABORT",
-        id="a row that can never fire",
     ),
     pytest.param(
         put(

@@ -251,6 +251,16 @@ def _verify(
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Count the model calls of a memory that asks for summaries.")
     ] = False,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--most",
+            metavar="N",
+            min=1,
+            help="Configurations that are explored at most. Default: 200,000.",
+            show_default=False,
+        ),
+    ] = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -259,7 +269,7 @@ def _verify(
     configured = _limits(limits, env_file)
     from fsm_agent.cli import verify  # noqa: PLC0415 - the engine, for commands that show it
 
-    if not verify.show_certificate(configured, summaries=summaries, as_json=as_json):
+    if not verify.show_certificate(configured, summaries=summaries, most=most, as_json=as_json):
         raise typer.Exit(1)
 
 

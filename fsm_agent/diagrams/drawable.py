@@ -8,6 +8,7 @@ from fsm_agent.diagrams import Format, PngDiagram, TextDiagram, TextFormat, Trai
 from fsm_agent.diagrams.policy import policy_diagram, policy_markdown
 from fsm_agent.errors import DefinitionError
 from fsm_agent.limits import Limits
+from fsm_agent.machine import Machine
 from fsm_agent.policy import ToolPolicy
 
 __all__ = ["Drawable"]
@@ -17,6 +18,7 @@ class Drawable:
     """Something with limits, and the machine that they hold for."""
 
     limits: Limits
+    _machine: Machine
 
     @property
     def policy(self) -> ToolPolicy | None:
@@ -33,7 +35,7 @@ class Drawable:
         `trail` is a run to draw into it: a `RunResult`, or its `Transitioned` records. "svg" and "png" need Graphviz or the extra
         `diagrams`; see `fsm_agent.diagrams.diagram`, which also says what is raised. Markdown has the tool policy below the table.
         """
-        drawn = diagram(format, trail, limits=self.limits)
+        drawn = diagram(format, trail, rows=self._machine.rows, limits=self.limits)
         if self.policy is None or not isinstance(drawn, TextDiagram) or format != "markdown":
             return drawn
         return TextDiagram(f"{drawn}\n{policy_markdown(self.policy)}", format)

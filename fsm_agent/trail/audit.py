@@ -19,7 +19,7 @@ from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.trail.cipher import TrailLocked
 from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.header import check_schema, fingerprint, needs_code, recorded_setup
+from fsm_agent.trail.header import check_schema, check_table, fingerprint, needs_code, recorded_setup
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.reader import checked, opened
 from fsm_agent.trail.store import RunInfo
@@ -55,12 +55,15 @@ class Audit:
 
 
 def audit(
-    journal: Journal, run_id: str, setup: Setup | None = None, *, machine: Machine = DEFAULT_MACHINE, head: str = ""
+    journal: Journal, run_id: str, setup: Setup | None = None, *, machine: Machine | None = None, head: str = ""
 ) -> Audit:
     """Check a stored run. `setup` is that of the agent that wrote it; `head` a seal that was kept elsewhere.
 
+    `machine` is by default the one of the journal.
+
     Raises `UnknownRun`. Everything else that is wrong is a finding.
     """
+    machine = machine or journal.machine
     stored: Sequence[Stored] = ()
     entries: tuple[Entry, ...] = ()
     findings: list[Finding] = []
@@ -70,6 +73,7 @@ def audit(
         entries = checked(stored, run_id, journal.chain)
         check_schema(entries[0])
         entries = tuple(opened(entry, journal.store, journal.cipher) for entry in entries)
+        check_table(entries[0], machine)
         findings += wrong_rows(entries, machine)
         if not findings:
             findings += _fingerprint(entries[0], setup, machine)

@@ -166,13 +166,13 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Transitioned:
     return Transitioned(
         run_id=run_id,
         seq=data["seq"],
-        source=State(data["source"]),
-        event=Event(data["event"]),
-        target=State(data["target"]),
+        source=State.named(data["source"]),
+        event=Event.named(data["event"]),
+        target=State.named(data["target"]),
         guards=guards,
         tools=tuple(data["tools"]),
         signatures=tuple(data["signatures"]),
         repairs=tuple(data["repairs"]),
-        reason=None if reason is None else StopReason(reason),
+        reason=None if reason is None else StopReason.named(reason),
         **{name: data[name] for name in _FIELDS},
     )

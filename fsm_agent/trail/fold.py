@@ -19,7 +19,7 @@ from fsm_agent.records import Transitioned
 from fsm_agent.trail.changes import Change, changed
 from fsm_agent.trail.codec import outcome_of, record_of, result_of, started_data
 from fsm_agent.trail.entries import Entry, legible, written
-from fsm_agent.trail.header import begun_context, recorded_setup
+from fsm_agent.trail.header import begun_context, check_table, recorded_setup
 from fsm_agent.turn import turn
 
 __all__ = ["Decided", "Folded", "Turned", "fold"]
@@ -93,6 +93,7 @@ def fold(
         raise TrailError("there are no entries")
     header = given[0]
     try:
+        check_table(header, machine)
         begun = begun_context(header, recorded_setup(header, setup))
     except TrailError:
         raise

@@ -13,12 +13,15 @@ from typing import Any, Final
 from langchain_core.messages import message_to_dict, messages_from_dict
 
 from fsm_agent import dialects, memory, temperature
+from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Setup
 from fsm_agent.errors import DefinitionError, ToolDefinitionError, TrailError, TrailVersion
+from fsm_agent.guards import GUARDS
 from fsm_agent.history import block, call_ids
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
 from fsm_agent.policy import ToolPolicy
+from fsm_agent.table import TABLE
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
@@ -29,6 +32,7 @@ __all__ = [
     "begun_context",
     "check_agent",
     "check_schema",
+    "check_table",
     "describe",
     "fingerprint",
     "guarded",
@@ -71,7 +75,42 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
         "versions": _versions(),
         "chain": chain,
         "origin": dict(origin),
+        **_own_table(machine),
     }
+
+
+def _own_table(machine: Machine) -> dict[str, Any]:
+    """What a table of one's own has that the built-in one does not, by name, for whoever reads the trail without it."""
+    if machine.rows == TABLE:
+        return {}
+    guards = {guard.name for row in machine.rows for guard in row.guards if GUARDS.get(guard.name) is not guard}
+    known = {str(row) for row in TABLE}
+    rows = [
+        str(row) for row in machine.rows if str(row) not in known and row.event not in (Event.CANCELLED, Event.BROKE)
+    ]
+    states = machine.states[len(State) :]
+    return {"table": {"states": list(states), "guards": sorted(guards), "rows": rows}}
+
+
+def check_table(header: Entry, machine: Machine) -> None:
+    """Raises `TrailVersion` when the run went by a table of its own that is not the one here, naming what it has."""
+    kept = header.body.get("table")
+    if kept is None:
+        own = machine.states[len(State) :]
+        if own:
+            raise TrailVersion(
+                f"run {header.run_id!r} went by the table of this package, and is read with one that has {', '.join(own)}: "
+                "leave the table out"
+            )
+        return
+    if header.body["fingerprint"]["table"] == _table_digest(machine):
+        return
+    named = [f"the {what} {', '.join(kept[what])}" for what in ("states", "guards") if kept[what]]
+    has = " and ".join(named) or f"the rows {'; '.join(kept['rows'])}"
+    raise TrailVersion(
+        f"run {header.run_id!r} went by a table of its own, with {has}, which is not the table here: give the agent that has it "
+        "(Agent(..., table=...), or --table MODULE:ATTR)"
+    )
 
 
 def check_schema(header: Entry) -> None:
@@ -142,6 +181,7 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
 
 def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
     """Raises `TrailVersion` when table, dialect, tool policy or tools are others than those that the run began under, naming them."""
+    check_table(header, machine)
     recorded, now = header.body["fingerprint"], fingerprint(agent, machine)
     for part in ("table", "dialect", "policy"):
         # A trail from before there were policies has none.
@@ -162,15 +202,18 @@ def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
 
 def fingerprint(setup: Setup, machine: Machine) -> dict[str, Any]:
     """SHA-256 (16 hexadecimal digits) of each part that decides how a run goes: table, limits, dialect, memory, policy, each tool."""
-    rows = [[str(row), row.reason, [guard.sentence for guard in row.guards]] for row in machine.rows]
     return {
-        "table": _short(rows),
+        "table": _table_digest(machine),
         "limits": _short(setup.limits.model_dump(mode="json")),
         "dialect": _short(describe(setup.dialect)),
         "memory": _short(describe(setup.memory)),
         "policy": _NO_POLICY if setup.policy is None else _short(setup.policy.to_data()),
         "tools": {one["name"]: _short(one) for one in _tools(setup.tools)},
     }
+
+
+def _table_digest(machine: Machine) -> str:
+    return _short([[str(row), row.reason, [guard.sentence for guard in row.guards]] for row in machine.rows])
 
 
 def describe(value: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fsm_agent.clock import Clock
 from fsm_agent.context import Context
-from fsm_agent.machine import Machine
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.trail.chain import GENESIS, Chain
 from fsm_agent.trail.cipher import Cipher
 from fsm_agent.trail.entries import Entry, Stored
@@ -35,18 +35,22 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """Where an agent's runs are written down, sealed with `chain` and, with a `cipher`, encrypted. `origin` is kept in each header."""
+    """Where an agent's runs are written down, sealed with `chain` and, with a `cipher`, encrypted.
+
+    `origin` is kept in each header. `machine` is the one that they go by.
+    """
 
     store: TrailStore
     clock: Clock
     chain: Chain
     cipher: Cipher | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
+    machine: Machine = DEFAULT_MACHINE
 
-    def begin(self, ctx: Context, machine: Machine) -> TrailWriter:
+    def begin(self, ctx: Context, machine: Machine | None = None) -> TrailWriter:
         """The writer of a new run, with its header added."""
         writer = self.writer(ctx.run_id, thread_id=ctx.thread_id)
-        writer.add("header", header_data(ctx, machine, chain=self.chain.name, origin=self.origin))
+        writer.add("header", header_data(ctx, machine or self.machine, chain=self.chain.name, origin=self.origin))
         return writer
 
     def writer(

@@ -53,6 +53,8 @@ def verify(
 ) -> Certificate:
     """Explore every behaviour of `rows` under `limits` (by default the defaults), and say what holds and what does not.
 
+    In a state of one's own (`rows` is then a `fsm_agent.table.Table`) each of its events may happen; a guard of one's own may answer
+    either way.
     `ladder` are the rungs that there are, by default all; `tool_retries` the most retries that a tool has of its own, by default
     `max_retries`; `summaries` whether the memory asks the model for summaries; `policy` the tool policy, verified with the loop
     (`fsm_agent.verify.policy` says how), and `tools` the names that it may name, by default any. A table that is wrong, or refused by
@@ -67,7 +69,7 @@ def verify(
     if bounds.counters > most:
         raise DefinitionError(
             f"abort_after, no_progress_steps, max_nudges and max_degradations allow {bounds.counters:,} combinations, more than the "
-            f"{most:,} configurations that are explored at most: lower one of them, or give more with most=..."
+            f"{most:,} configurations that are explored at most: lower one of them, or give more with most=... (fsm-agent verify --most)"
         )
     try:
         machine = DEFAULT_MACHINE if tuple(rows) == TABLE else Machine(rows)

@@ -27,7 +27,8 @@ HOLDS: Final[dict[State, frozenset[str]]] = {
 """What is open on arrival in a state. In VALIDATE a fallback's calls or those that a person edited, else the reply.
 
 In OBSERVE what happened to the calls: something ran or was answered; all were refused (`quiet`: in ways that are no failure); or there
-were none and a note says so. In DECIDE that the model call was withheld. States without an entry hold nothing.
+were none and a note says so. In DECIDE that the model call was withheld. States without an entry hold nothing;
+of those of one's own see `fsm_agent.verify.own`.
 """
 _NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 
@@ -93,6 +94,8 @@ def settled(config: Config, bounds: Bounds) -> Config:
     state, limits = config.state, bounds.limits
     if state in TERMINAL:
         return Config(state)
+    if state.is_own:
+        return _capped(config, bounds)
     of = config.failure.rstrip("+-")
     if state is State.DECIDE:
         failure, counted = config.failure, config.failure == "tool+" or of == "model"
@@ -119,6 +122,19 @@ def settled(config: Config, bounds: Bounds) -> Config:
         config.holds if config.holds in HOLDS.get(state, ()) else "",
         failure,
         config.fallback and of == "tool" and state in (State.DECIDE, State.DEGRADE),
+    )
+
+
+def _capped(config: Config, bounds: Bounds) -> Config:
+    """In a state of one's own everything stays, because it may lead to any other; counters go up to where they matter."""
+    limits = bounds.limits
+    return config._replace(
+        failures=min(config.failures, limits.abort_after),
+        idle=min(config.idle, limits.no_progress_steps),
+        nudges=min(config.nudges, limits.max_nudges + 1),
+        degradations=min(config.degradations, limits.max_degradations),
+        attempt=min(config.attempt, bounds.most_attempts),
+        caused="set" if config.caused else "",
     )
 
 

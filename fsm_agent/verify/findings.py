@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
+from fsm_agent.guards import GUARDS
 from fsm_agent.ladder import Rung
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Evaluated, Machine
@@ -154,10 +155,12 @@ def _held(judge: Judge, graph: Graph, quiet: Sequence[int]) -> dict[int, _Held]:
 def _look(judge: Judge, row: Row, happened: Happened, seen: _Held) -> None:
     ctx = judge.context(happened.after, happened.choice)
     seen.met = True
-    results = {guard.name: guard.test(ctx)[0] for guard in row.guards}
+    # A guard of one's own may answer either way.
+    results = {guard.name: GUARDS.get(guard.name) is not guard or guard.test(ctx)[0] for guard in row.guards}
     seen.ever |= {name for name, result in results.items() if result}
     if all(results.values()):
-        seen.taken_by[judge.fire(happened.event, happened.after, happened.choice).row] += 1
+        for led in judge.fire(happened.event, happened.after, happened.choice):
+            seen.taken_by[judge.machine.rows[led.place]] += 1
 
 
 def _why(judge: Judge, row: Row, seen: _Held) -> str:

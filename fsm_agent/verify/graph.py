@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
 from fsm_agent.errors import DefinitionError
-from fsm_agent.machine import Fired
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Config, cause_class, settled
 from fsm_agent.verify.judge import Judge
-from fsm_agent.verify.outcomes import OUTCOMES, Choice, Happened
+from fsm_agent.verify.outcomes import OUTCOMES, Happened
+from fsm_agent.verify.own import arrivals, own_outcomes
 from fsm_agent.verify.rules import broken_rules
 
 __all__ = ["Arc", "Breach", "Graph", "explore", "happenings", "way_to"]
@@ -65,7 +65,6 @@ class _Explorer:
     def __init__(self, judge: Judge, most: int) -> None:
         self.judge, self.most = judge, most
         self.graph = Graph(judge.machine.rows)
-        self.places = {id(row): place for place, row in enumerate(judge.machine.rows)}
         self.numbers: dict[Config, int] = {}
         self.known: dict[tuple[str, int], Breach] = {}
         # A first row without a guard always fires, whatever the context: then one question is enough.
@@ -75,7 +74,7 @@ class _Explorer:
             for key in [(row.source, row.event)]
             if not next(one for one in judge.machine.rows if (one.source, one.event) == key).guards
         }
-        self.asked: dict[tuple[State, Event], Fired] = {}
+        self.asked: dict[tuple[State, Event], set[int]] = {}
         self.now: deque[int] = deque()
         self.next: deque[int] = deque()
 
@@ -86,7 +85,8 @@ class _Explorer:
             if found >= self.most:
                 raise DefinitionError(
                     f"more than {self.most} configurations: the product of abort_after, no_progress_steps, max_nudges, "
-                    "max_degradations and retries is too large to be explored; lower one of them, or give more with most=..."
+                    "max_degradations and retries is too large to be explored; lower one of them, or give more with most=... "
+                    "(fsm-agent verify --most)"
                 )
             self.graph.configs.append(config)
             self.graph.arcs.append(())
@@ -109,20 +109,25 @@ class _Explorer:
             return
         arcs: dict[Arc, None] = {}
         for happened in happenings(self.judge, config):
-            for arc in self.arcs_of(source, config, happened, more_steps=more_steps):
-                arcs[arc] = None
+            for place in self.led(happened):
+                for holds in self.entered(source, config, happened, place):
+                    arcs |= dict.fromkeys(self.arcs_of(source, happened, place, holds, more_steps=more_steps))
         self.graph.arcs[source] = tuple(arcs)
 
-    def arcs_of(self, source: int, config: Config, happened: Happened, *, more_steps: bool) -> Iterator[Arc]:
-        event, after, choice, counts = happened
-        row = self.fired(event, after, choice).row
-        place = self.places[id(row)]
+    def entered(self, source: int, config: Config, happened: Happened, place: int) -> tuple[str, ...]:
+        """What is open where the row leads to, once it is judged."""
+        row = self.graph.rows[place]
         self.graph.fired.add(place)
         for kind, sentence in broken_rules(self.judge, config, happened, row):
             self.breach(kind, sentence, source, place)
+        return arrivals(config, happened, row)
+
+    def arcs_of(self, source: int, happened: Happened, place: int, holds: str, *, more_steps: bool) -> Iterator[Arc]:
+        config, row = self.graph.configs[source], self.graph.rows[place]
+        event, after, _, counts = happened
         caused = cause_class(row.reason) or after.caused
-        reached = after._replace(state=row.target, caused=caused)
-        wait = self.judge.wait(config) if event is Event.WAITED else 0
+        reached = after._replace(state=row.target, caused=caused, holds=holds)
+        wait = self.judge.wait(config) if config.state is State.RETRY and event is Event.WAITED else 0
         if counts != "step":
             yield Arc(place, self.number(settled(reached, self.judge.bounds)), counts, wait=wait)
             return
@@ -138,13 +143,13 @@ class _Explorer:
             # The steps granted so far are spent, and more may be earned yet.
             yield Arc(place, spent, counts, spent, wait)
 
-    def fired(self, event: Event, after: Config, choice: Choice) -> Fired:
-        key = (after.state, event)
-        if key not in self.sure:
-            return self.judge.fire(event, after, choice)
-        known = self.asked.get(key)
+    def led(self, happened: Happened) -> Collection[int]:
+        """The places of the rows that may fire: one, but for guards of one's own."""
+        key = (happened.after.state, happened.event)
+        known = self.asked.get(key) if key in self.sure else None
         if known is None:
-            known = self.asked[key] = self.judge.fire(event, after, choice)
+            known = {led.place for led in self.judge.fire(happened.event, happened.after, happened.choice)}
+            self.asked[key] = known
         return known
 
     def breach(self, kind: str, sentence: str, source: int, row: int) -> None:
@@ -158,7 +163,15 @@ class _Explorer:
 
 def happenings(judge: Judge, config: Config) -> Iterator[Happened]:
     """All that can happen in a configuration: what its state makes of an outcome, and what comes from outside."""
-    yield from OUTCOMES[config.state](config, judge.bounds, judge.rung(config))
+    own, known = judge.own.get(config.state), OUTCOMES.get(config.state)
+    if own is not None:
+        yield from own_outcomes(own, judge.machine.rows, config, judge.bounds)
+    elif known is not None:
+        yield from known(config, judge.bounds, judge.rung(config))
+    else:
+        raise DefinitionError(
+            f"{config.state} cannot be explored: what can happen there is not told in fsm_agent/verify/outcomes.py"
+        )
     for event in (Event.CANCELLED, Event.BROKE):
         yield Happened(event, config)
 

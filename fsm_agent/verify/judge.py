@@ -1,9 +1,12 @@
-"""Who judges a configuration: the real machine with its real guards, on a small real context that stands for it."""
+"""Who judges a configuration: the real machine with its real guards, on a small real context that stands for it.
+
+Guards of one's own may read what a configuration leaves out, so they are given each answer instead.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage
 
@@ -11,11 +14,13 @@ from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.context import Cause, Context, Failure, Setup
 from fsm_agent.dialects import dialect_for
 from fsm_agent.effects import Call, ModelFailed, Result, Usage
+from fsm_agent.guards import GUARDS, Compared, Guard
 from fsm_agent.history import block, task_block
 from fsm_agent.ladder import Rung, backoff, wanted_rung
-from fsm_agent.machine import Fired, Machine
+from fsm_agent.machine import Machine
 from fsm_agent.memory import Full
 from fsm_agent.prompt import estimate_prompt, smaller_room
+from fsm_agent.table import Table
 from fsm_agent.tools import Registry, Tool, tool
 from fsm_agent.verify.configuration import Bounds, Config
 from fsm_agent.verify.outcomes import Choice
@@ -46,12 +51,27 @@ def _tools(retries: int) -> tuple[Tool, ...]:
     return alone, replaced
 
 
+class _Unsaid(BaseException):
+    """A guard of one's own was asked that no answer was chosen for. No `Exception`, because the machine makes others of those."""
+
+
+class Led(NamedTuple):
+    """Where a configuration is led: by the row in this place of the table, with these answers of guards of one's own."""
+
+    place: int
+    answers: tuple[tuple[str, bool], ...]
+
+
 class Judge:
     """The machine under `bounds`, and the contexts that it is asked about."""
 
     def __init__(self, machine: Machine, bounds: Bounds) -> None:
         self.machine = machine
         self.bounds = bounds
+        self.own = {one.name: one for one in machine.table.states} if isinstance(machine.table, Table) else {}
+        self._answers: dict[str, bool] = {}
+        self._asked = self._with_answers()
+        self._places = {id(row): place for place, row in enumerate(self._asked.rows)}
         setup = Setup(
             limits=bounds.limits,
             tools=Registry(_tools(bounds.tool_retries)),
@@ -63,9 +83,40 @@ class Judge:
         self._blank = Context(setup=setup, run_id=EXPLORING, task="", language="en", prompt_factor=0.0)
         self._prompt = estimate_prompt(self._blank, "answer")
 
-    def fire(self, event: Event, after: Config, choice: Choice) -> Fired:
-        """What the machine gives. Its laws see to it that a row lets `event` through."""
-        return self.machine.fire(after.state, event, self.context(after, choice))
+    def _with_answers(self) -> Machine:
+        """The machine, with guards of one's own that give the answers chosen here."""
+        guards = {guard.name: guard for row in self.machine.rows for guard in row.guards}
+        given = {name: self._chosen(name) for name, guard in guards.items() if GUARDS.get(name) is not guard}
+        if not given:
+            return self.machine
+        rows = tuple(
+            replace(row, guards=tuple(given.get(guard.name, guard) for guard in row.guards))
+            for row in self.machine.rows
+        )
+        states = tuple(self.own.values())
+        return Machine(Table(rows, states) if states else rows, self.machine.behaviours)
+
+    def _chosen(self, name: str) -> Guard:
+        def test(_: Context) -> Compared:
+            if name not in self._answers:
+                raise _Unsaid(name)
+            return self._answers[name], {}
+
+        return Guard(name, name, test)
+
+    def fire(self, event: Event, after: Config, choice: Choice) -> list[Led]:
+        """What the machine gives, for each answer of guards of one's own. Its laws see to it that a row lets `event` through."""
+        ctx, found = self.context(after, choice), []
+        open_: list[dict[str, bool]] = [{}]
+        while open_:
+            self._answers = answers = open_.pop()
+            try:
+                fired = self._asked.fire(after.state, event, ctx)
+            except _Unsaid as unsaid:
+                open_ += [{**answers, str(unsaid): False}, {**answers, str(unsaid): True}]
+                continue
+            found.append(Led(self._places[id(fired.row)], tuple(answers.items())))
+        return found
 
     def rung(self, config: Config) -> Rung | None:
         """The rung that DEGRADE would take."""

@@ -14,7 +14,7 @@ from fsm_agent.alphabet import Event, State
 from fsm_agent.ladder import Rung
 from fsm_agent.verify.configuration import Bounds, Config
 
-__all__ = ["OUTCOMES", "Choice", "Happened"]
+__all__ = ["OUTCOMES", "Choice", "Happened", "lates"]
 
 
 class Choice(NamedTuple):
@@ -45,7 +45,8 @@ class Happened(NamedTuple):
 _CALLS: Final = ("fresh", "waiting", "repeated")
 
 
-def _lates(config: Config, bounds: Bounds) -> tuple[bool, ...]:
+def lates(config: Config, bounds: Bounds) -> tuple[bool, ...]:
+    """Whether the deadline has passed after something that takes time."""
     return (config.late,) if config.late or bounds.limits.deadline is None else (False, True)
 
 
@@ -56,7 +57,7 @@ def _plan(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happene
     least = max(config.failures - attempt + 1, 0)
     # Past the last failure that is counted, what is left of them is not known.
     left = range(least, full + 1) if config.failures == full else (least,)
-    for late in _lates(config, bounds):
+    for late in lates(config, bounds):
         now = config._replace(late=late)
         for failures in left:
             yield Happened(
@@ -120,7 +121,7 @@ def _validate(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Hap
 
 
 def _review(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
-    for late in _lates(config, bounds):
+    for late in lates(config, bounds):
         now = config._replace(late=late, holds="ran")
         for event in (Event.APPROVED, Event.DENIED, Event.ANSWERED, Event.EXPIRED):
             yield Happened(event, now)
@@ -129,7 +130,7 @@ def _review(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happe
 
 
 def _execute(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
-    for late in _lates(config, bounds):
+    for late in lates(config, bounds):
         now = config._replace(late=late, holds="ran")
         yield Happened(Event.EXECUTED, now)
         yield Happened(Event.DOUBTED, now, Choice("waiting"), "crash")
@@ -184,7 +185,7 @@ def _decide(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happe
 
 
 def _retry(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
-    for late in _lates(config, bounds):
+    for late in lates(config, bounds):
         yield Happened(Event.WAITED, config._replace(late=late, attempt=config.attempt + 1))
 
 

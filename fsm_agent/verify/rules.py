@@ -13,6 +13,7 @@ from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Config
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.outcomes import Choice, Happened
+from fsm_agent.verify.own import holds_calls, wrongly_left
 
 __all__ = ["broken_rules"]
 
@@ -62,32 +63,44 @@ def broken_rules(judge: Judge, config: Config, happened: Happened, row: Row) -> 
     """All the rules that the transition breaks: from `config`, `happened` led by `row`."""
     after, choice = happened.after, happened.choice
     yield from _ending(config, happened, row)
-    yield from _entering(judge, happened, row)
-    yield from _past_a_limit(row, after, choice, judge.bounds.limits)
+    yield from _entering(judge, config, happened, row)
+    yield from _past_a_limit(config, happened, row, judge.bounds.limits)
     yield from _claimed(judge, row, after, choice)
     yield from _lost(happened, row)
+    if row.source.is_own and row.target is not State.ABORT:
+        yield from wrongly_left(config, row)
 
 
 def _ending(config: Config, happened: Happened, row: Row) -> Broken:
     event, after = happened.event, happened.after
     if row.target is State.ABORT and row.reason is None and not after.caused:
         yield "reason", "the run is aborted without a reason"
-    if row.target is State.FINISH and (row.source, event) != (State.VALIDATE, Event.ANSWERED):
+    if row.target is State.FINISH and not (
+        row.source.is_own or (row.source, event) == (State.VALIDATE, Event.ANSWERED)
+    ):
         yield "answer", "the run finishes without an answer that VALIDATE read"
-    may_ask = row.source in (State.PLAN, State.RETRY) or event is Event.ANSWER_FORCED
+    asking = ("again", "waited", "forced") if row.source.is_own else ()
+    may_ask = row.source in (State.PLAN, State.RETRY) or event is Event.ANSWER_FORCED or config.holds in asking
     if row.target is State.PLAN and after.forced and not may_ask:
         yield "forced", "the forced answer is asked for a second time"
     if event is Event.ANSWER_FORCED and config.forced:
         yield "forced", "an answer is forced a second time"
 
 
-def _entering(judge: Judge, happened: Happened, row: Row) -> Broken:
+def _entering(judge: Judge, config: Config, happened: Happened, row: Row) -> Broken:
     event, after = happened.event, happened.after
+    runs = row.target in (State.EXECUTE, State.REVIEW)
+    if row.target is State.REVIEW and happened.choice.calls != "waiting":
+        yield "unchecked", "REVIEW is entered though no call waits for a person"
+    if row.source.is_own:
+        if runs and holds_calls(config.holds):
+            yield from _let_through(judge, row, after, happened.choice)
+        return
     retried = row.source is State.RETRY and after.failure == "tool"
     let = (row.source, event) in ((State.VALIDATE, Event.ACCEPTED), (State.REVIEW, Event.APPROVED))
     if row.target is State.EXECUTE and not (retried or let):
         yield "unchecked", f"EXECUTE is entered from {row.source} by {event}, which lets no call run"
-    if row.target in (State.EXECUTE, State.REVIEW) and event is Event.ACCEPTED:
+    if runs and event is Event.ACCEPTED:
         yield from _let_through(judge, row, after, happened.choice)
 
 
@@ -104,18 +117,22 @@ def _let_through(judge: Judge, row: Row, after: Config, choice: Choice) -> Broke
         yield "approval", "a call runs that a person has not approved"
 
 
-def _past_a_limit(row: Row, after: Config, choice: Choice, limits: Limits) -> Broken:
+def _past_a_limit(config: Config, happened: Happened, row: Row, limits: Limits) -> Broken:
     """What begins, or is led to by DEGRADE, though a limit was reached."""
+    after, choice, own = happened.after, happened.choice, row.source.is_own
     asks = row.target is State.PLAN and row.source is not State.PLAN
     degrades = row.target is State.DEGRADE
-    decided = row.source is State.DECIDE and row.target in (State.PLAN, State.RETRY)
+    deciding = row.source is State.DECIDE or (own and config.holds == "decided")
+    decided = deciding and row.target in (State.PLAN, State.RETRY)
     if asks and after.failures >= limits.abort_after:
         yield "failures", "the model is asked again though abort_after failures followed each other"
     if asks and after.nudges > limits.max_nudges and not after.forced:
         yield "nudges", "the model is asked again though more than max_nudges replies were empty"
     if asks and decided and after.idle >= limits.no_progress_steps:
         yield "progress", "a step begins though no_progress_steps in a row brought nothing new"
-    runs = row.source is State.VALIDATE and row.target in (State.EXECUTE, State.REVIEW)
+    # What a person has approved meanwhile, or a crash left in doubt, is let through by REVIEW and EXECUTE too.
+    checked = row.source is State.VALIDATE or (own and config.holds.startswith(("fresh", "waiting", "repeated")))
+    runs = checked and row.target in (State.EXECUTE, State.REVIEW)
     if after.late and (decided or runs or degrades):
         yield "deadline", "something begins though the deadline has passed"
     # At a limit DEGRADE asks for an answer, for which some tokens are kept; after failures for a whole step.
@@ -140,6 +157,6 @@ def _lost(happened: Happened, row: Row) -> Broken:
     if happened.choice.stop and row.target is not State.ABORT:
         yield "lost", f"a person asked to stop the run, and {row.target} is entered"
     on = _GOES_ON.get((row.source, happened.event))
-    if on is None or row.target in on or row.target is State.ABORT:
+    if on is None or row.target in on or row.target is State.ABORT or row.target.is_own:
         return
     yield "lost", f"after {happened.event}, {row.target} is entered, so that what became of the reply is lost"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsm_agent.context import Setup
+from fsm_agent.machine import Machine
 from fsm_agent.verify import MOST, Certificate, verify
 
 __all__ = ["Verifiable"]
@@ -12,6 +13,7 @@ class Verifiable:
     """Something that runs the table with a setup."""
 
     _setup: Setup
+    _machine: Machine
 
     def verify(self, *, most: int = MOST) -> Certificate:
         """Explore every behaviour of model, tools, people and clock under these limits: does every run end, and what can it come to?
@@ -22,6 +24,7 @@ class Verifiable:
         setup = self._setup
         return verify(
             setup.limits,
+            rows=self._machine.table,
             ladder=setup.ladder,
             tool_retries=max((tool.retry or 0 for tool in setup.tools), default=0),
             summaries=hasattr(setup.memory, "leaving"),

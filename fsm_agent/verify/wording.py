@@ -37,7 +37,7 @@ PROVED: Final[Mapping[str, str]] = {
 ASSUMED: Final = (
     "a program crashes finitely often, and a person who is asked decides, lets it expire or leaves the run suspended",
     "a memory asks for one summary of a round, not for the same one again",
-    "guards of your own read no more of a context than those of the table do: state, counters, newest failure, open calls, time",
+    "states of your own return; their guards may answer either way",
     "where a guard of your own stands beside a reason, the reason is true",
     "nobody changes the limits, memory or arguments of a run that is paused",
     "a call that a crash left in doubt counts once, whether or not it took effect before it runs again",

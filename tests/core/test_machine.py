@@ -15,7 +15,7 @@ import pytest
 from fsm_agent import guards as g
 from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.context import Context
-from fsm_agent.errors import IllegalTransition, TableError
+from fsm_agent.errors import GuardFailed, IllegalTransition, TableError
 from fsm_agent.guards import Guard
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.states import BEHAVIOURS
@@ -91,13 +91,13 @@ def test_the_cause_is_the_first_guard_of_the_row_that_fired() -> None:
 
 
 def test_a_guard_that_raises_fires_nothing() -> None:
-    """F03: the error of a guard is not swallowed by the library; the caller sees it, and no row has fired."""
+    """F03: the error of a guard is not swallowed by the library; the caller sees it with the guard's name, and no row has fired."""
 
     def test(ctx: Context) -> tuple[bool, Mapping[str, Any]]:
         raise KeyError("a bug")
 
     row = Row(State.RETRY, Event.WAITED, State.ABORT, (Guard("bad", "it breaks", test),), StopReason.DEADLINE)
-    with pytest.raises(KeyError, match="a bug"):
+    with pytest.raises(GuardFailed, match="the guard bad failed: KeyError: 'a bug'"):
         custom(row).fire(State.RETRY, Event.WAITED, at(State.RETRY))
 
 
