@@ -93,6 +93,8 @@ class Pending:
 class Context:
     """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0.
 
+    `reported` is, by signature, what is told of a call that may have taken effect: that its outcome is unknown, or what a person says it
+    gave.
     In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
     transition from which on a call like it needs approval. `position` is where the run stands in the tool policy, () before the first call
     and without a policy. `useful_steps` are those with a new tool result, the newest of them number `useful_at`. `own` is what states of
@@ -150,7 +152,7 @@ class Context:
     done: tuple[Done, ...] = ()
     position: Position = ()
     denied: frozenset[str] = frozenset()
-    unsettled: frozenset[str] = frozenset()
+    reported: Mapping[str, str] = field(default_factory=dict)
     guarded: Mapping[str, int] = field(default_factory=dict)
     seed: str = ""
     stop_requested: bool = False

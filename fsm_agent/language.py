@@ -25,7 +25,7 @@ class Texts:
     repeated: str
     twice_in_reply: str
     done_before: str
-    unsettled_before: str
+    reported_before: str
     interrupted: str
     in_doubt: str
     denied: str
@@ -71,8 +71,7 @@ EN: Final = Texts(
     repeated="Refused: {tool} was already called {count} times with these arguments and gave the same result. Use that result, or do something else.",
     twice_in_reply="Not executed again: your reply asks for this same call of {tool} twice; it is executed once.",
     done_before="Not executed again: {tool} was already called with these arguments. It took effect once, and returned:\n{text}",
-    unsettled_before="Not executed again: the outcome of this same call of {tool} is unknown, it may have taken effect. "
-    "Do not assume either; check it with another tool, or say so.",
+    reported_before="Not executed again: this same call of {tool} may have taken effect already. What is known of it:\n{text}",
     interrupted="Not executed: the run stopped before this call.",
     in_doubt="Outcome unknown: the program stopped while {tool} was under way. It may have taken effect. "
     "Do not assume either; check it with another tool, or say so.",
@@ -130,7 +129,7 @@ ZH: Final = Texts(
     repeated="已拒绝：{tool} 已用同样的参数调用过 {count} 次，结果相同。请使用该结果，或者换一种做法。",
     twice_in_reply="未重复执行：你的回复两次要求对 {tool} 的同样调用，只执行一次。",
     done_before="未重复执行：{tool} 已用同样的参数调用过，已经生效一次，返回：\n{text}",
-    unsettled_before="未重复执行：之前对 {tool} 的同样调用结果未知，可能已经生效。不要假定已生效或未生效；请用其他工具核实，或如实说明。",
+    reported_before="未重复执行：之前对 {tool} 的同样调用可能已经生效。目前所知：\n{text}",
     interrupted="未执行：运行在此调用之前已停止。",
     in_doubt="结果未知：程序在调用 {tool} 期间中断，该调用可能已经生效。不要假定已生效或未生效；请用其他工具核实，或如实说明。",
     denied="此调用被人工拒绝：{reason}",

@@ -57,12 +57,17 @@ def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> dict[str, An
     news = [result for _, result in executed if result.ok and (result.tool, result.digest) not in ctx.learned]
     idle = 0 if news else ctx.idle_steps + (0 if ctx.attempt > 1 or _only_polled(ctx, executed) else 1)
     done = tuple([Done(call, result) for call, result in executed if result.ok])
-    # Of every tool, as an agent that resumes the run may have declared it `once`.
-    doubtful = [call.signature for call, result in executed if result.error in _UNKNOWN]
-    unsettled = ctx.unsettled.union(doubtful) if doubtful else ctx.unsettled
-    changes = {**learned_from(ctx, executed), "idle_steps": idle, "done": ctx.done + done, "unsettled": unsettled}
+    changes = {**learned_from(ctx, executed), **_reported(ctx), "idle_steps": idle, "done": ctx.done + done}
     # A step counts once, though its retry or fallback may bring more.
     return changes | _useful(ctx) if news and ctx.useful_at != ctx.step else changes
+
+
+def _reported(ctx: Context) -> dict[str, Any]:
+    """What is told of calls that may have taken effect, kept for the tools that are `once`."""
+    told = {one.call_id: one.text for one in ctx.fresh if one.error in _UNKNOWN or (one.ok and not one.executed)}
+    if not told:
+        return {}
+    return {"reported": {**ctx.reported, **{call.signature: told[call.id] for call in ctx.calls if call.id in told}}}
 
 
 def _useful(ctx: Context) -> dict[str, Any]:

@@ -179,7 +179,8 @@ def _before(ctx: Context, tool: Tool, mark: str) -> str:
     earlier = next((one.result for one in ctx.done if one.call.signature == mark), None)
     if earlier is not None:
         return ctx.texts.done_before.format(tool=tool.name, text=earlier.text)
-    return ctx.texts.unsettled_before.format(tool=tool.name) if mark in ctx.unsettled else ""
+    told = "" if tool.idempotent else ctx.reported.get(mark, "")
+    return ctx.texts.reported_before.format(tool=tool.name, text=told) if told else ""
 
 
 def _within_batch(ctx: Context, call: Call, earlier: Sequence[Call]) -> Call:

@@ -55,8 +55,8 @@ class Tool:
     repeatable: bool = False
     """The same call with the same result is no loop (a poll)."""
     once: bool = False
-    """The same call takes effect once a run at most. When it has succeeded, a repeat is told its result and is not executed; nor is it
-    when its outcome is unknown (a time-out, a crash)."""
+    """The same call takes effect once a run at most. When it has succeeded, or a person has said what it gave, a repeat is told that and is
+    not executed; nor is it when its outcome is unknown (a time-out, a crash), unless the tool is idempotent."""
     retry: int | None = None
     """Tries after a failed one; None = the run's `max_retries`."""
     timeout: float | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Status, StopReason
+from fsm_agent import Agent, Answer, Status, StopReason
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever
@@ -90,7 +90,19 @@ def test_a_call_whose_outcome_is_unknown_is_not_executed_again() -> None:
     begun.set()
     assert paid == [5]
     assert result.ok
-    assert "outcome of this same call of refund is unknown" in model.requests[-1].messages[-1].text
+    assert "refund may have taken effect already" in model.requests[-1].messages[-1].text
+
+
+def test_what_a_person_says_of_a_call_in_doubt_stands(tmp_path: Path) -> None:
+    """The person has looked, so that a model that asks again is told what the person said, and nothing is executed."""
+    till, path = Till(requires_approval=True), tmp_path / "runs.db"
+    with ScriptedModel([REFUND, REFUND, "It was paid."]) as model:
+        made = agent(model, till, store=path)
+        asked = made.invoke("Pay A1 back.")
+        result = made.resume(asked.run_id, decision=Answer("paid by hand"))
+    assert (result.status, till.paid) == (Status.COMPLETED, [])
+    assert "paid by hand" in model.requests[-1].messages[-1].text
+    assert audit(made.journal, result.run_id).findings == ()
 
 
 def test_asking_for_ever_ends() -> None:
