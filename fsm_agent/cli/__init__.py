@@ -201,13 +201,20 @@ def _demo(
 def _tools(
     tools: options.Tools = None,
     files: options.Files = None,
+    lint: Annotated[
+        bool, typer.Option("--lint", help="Say instead what a model will stumble over: names, descriptions, fields.")
+    ] = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the tools that `run` would offer, with their JSON schemas."""
+    """List the tools that `run` would offer, with their JSON schemas. --lint ends with 1 when there is something to mend."""
     from fsm_agent.cli import listing, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
-    listing.show_tools(toolbox.toolbox(tools, files), as_json=as_json)
+    registry = toolbox.toolbox(tools, files)
+    if not lint:
+        listing.show_tools(registry, as_json=as_json)
+    elif not listing.show_lint(registry, as_json=as_json):
+        raise typer.Exit(1)
 
 
 @app.command("table")

@@ -16,10 +16,11 @@ from fsm_agent.cli.console import out, put, put_json, safe
 from fsm_agent.cli.options import GivenLimits
 from fsm_agent.limits import ENV_PREFIX, Limits
 from fsm_agent.table import TABLE, Row
+from fsm_agent.tools.lint import lint
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["show_limits", "show_table", "show_tools"]
+__all__ = ["show_limits", "show_lint", "show_table", "show_tools"]
 
 _ANYWHERE: Final = frozenset({Event.CANCELLED, Event.BROKE})
 _ANY_STATE: Final = "any state but FINISH and ABORT"
@@ -39,6 +40,16 @@ def show_tools(tools: Registry, *, as_json: bool) -> None:
         console.print(heading, Text(safe(one.full_description)), Text(safe(schema), style="dim"), sep="\n", end="\n\n")
     if not len(tools):
         console.print("no tools")
+
+
+def show_lint(tools: Registry, *, as_json: bool) -> bool:
+    """What is to be mended in the tools, a line each; True when nothing is."""
+    found = lint(tools)
+    if as_json:
+        put_json([finding.to_data() for finding in found])
+    else:
+        put("\n".join(map(str, found)) or f"nothing to mend in {len(tools)} tools")
+    return not found
 
 
 def _tool_document(one: Tool) -> dict[str, Any]:

@@ -8,24 +8,17 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores.in_memory import InMemoryVectorStore
 
-__all__ = ["LexicalEmbeddings", "local_store"]
+from fsm_agent.words import telling_words
 
-_WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[^\W_]+")
-# Words that say nothing of what a text is about.
-_EMPTY_WORDS: Final = frozenset(
-    "a an and are as at be but by can did do does for from had has have how i if in into is it its of on or so that the their then there "
-    "they this to was we were what when where which who why will with you your".split()
-)
-_WIDE: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+__all__ = ["LexicalEmbeddings", "local_store"]
 
 
 class LexicalEmbeddings(Embeddings):
@@ -44,20 +37,12 @@ class LexicalEmbeddings(Embeddings):
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text; all zeros when it has no words."""
         vector = [0.0] * self.size
-        for word, count in Counter(_words(text)).items():
+        for word, count in Counter(telling_words(text)).items():
             draw = int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "big")
             sign = 1.0 if draw & 1 else -1.0
             vector[(draw >> 1) % self.size] += sign * (1.0 + math.log(count))
         length = math.sqrt(sum(part * part for part in vector))
         return [part / length for part in vector] if length else vector
-
-
-def _words(text: str) -> Iterator[str]:
-    for found in _WORD.findall(text.lower()):
-        if _WIDE.match(found) and len(found) > 1:
-            yield from (found[at : at + 2] for at in range(len(found) - 1))
-        elif found not in _EMPTY_WORDS:
-            yield found
 
 
 class _PlainVectorStore(InMemoryVectorStore):

@@ -20,6 +20,7 @@ _Path = Annotated[
     str,
     Field(description="Relative to the root, with /.", max_length=MAX_PATH_CHARS, examples=["notes/today.txt"]),
 ]
+_Content = Annotated[str, Field(description="The whole text of the file.")]
 _Line = Annotated[int, Field(ge=1, description="First line to return.")]
 
 
@@ -51,7 +52,7 @@ def _reader(place: Root) -> Tool:
 
 def _writer(place: Root) -> Tool:
     @tool
-    def write_temp_file(path: _Path, content: str) -> str:
+    def write_temp_file(path: _Path, content: _Content) -> str:
         """Write text to a new file with a name of its own, directly below the root; path gives the end of that name."""
         wanted = re.sub(r"[^\w.-]", "_", path.rpartition("/")[2])[-40:] or "file"
         name = f"tmp-{secrets.token_hex(4)}-{wanted}"
@@ -64,7 +65,7 @@ def _writer(place: Root) -> Tool:
         fallback=write_temp_file,
         not_for="adding to a file; it replaces the whole content",
     )
-    def write_file(path: _Path, content: str) -> str:
+    def write_file(path: _Path, content: _Content) -> str:
         """Write text to a file (UTF-8), replacing what it held. Missing directories are made."""
         place.write(path, content.encode())
         return f"Wrote {len(content)} characters to {path}."

@@ -39,6 +39,17 @@ def test_tools_are_readable_in_80_columns(tmp_path: Path) -> None:
     assert '"expression": {' in shown
 
 
+def test_tools_are_linted(tmp_path: Path) -> None:
+    """Findings are a line each, or JSON, and end the command with 1; without any it says so."""
+    (tmp_path / "odd.py").write_text('def run(x: int) -> int:\n    """Do it."""\n    return x\n', encoding="utf-8")
+    assert fsm("tools", "--lint").out == "nothing to mend in 1 tools\n"
+    found = process("tools", "--lint", "--tools", "odd:run", cwd=tmp_path)
+    assert (found.code, len(found.out.splitlines())) == (1, 3)
+    assert "run.x: the field has no description" in found.out
+    document = process("tools", "--lint", "--json", "--tools", "odd:run", cwd=tmp_path).document
+    assert [one["rule"] for one in document] == ["no-description", "no-field-description", "generic-name"]
+
+
 def test_every_row_of_the_table_is_printed_with_its_sentences() -> None:
     """As JSON: all rows, in their order, with what each guard says under the limits of the command line."""
     rows = fsm("table", "--json", "--max-steps", "77").document
