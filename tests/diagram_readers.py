@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import platformdirs
 import pytest
 
-__all__ = ["MermaidReader", "Seen", "missing", "read_dot", "read_svg"]
+__all__ = ["MermaidReader", "Seen", "missing", "npm_folder", "read_dot", "read_svg"]
 
 _READER: Final = Path(__file__).with_name("mermaid_reader.mjs")
 _PACKAGES: Final = ("mermaid@11.17.2", "jsdom@26.1.0")
@@ -43,7 +43,7 @@ class MermaidReader:
     """The real Mermaid, in one node process for all that is read. Skips, or fails in CI, where it cannot be had."""
 
     def __init__(self) -> None:
-        folder = _installed()
+        folder = npm_folder(*_PACKAGES)
         self._node = subprocess.Popen(
             ["node", str(_READER), str(folder)],
             stdin=subprocess.PIPE,
@@ -75,17 +75,17 @@ class MermaidReader:
         return Seen(answer["boxes"], [(source, said, target) for source, said, target in answer["arrows"]])
 
 
-def _installed() -> Path:
-    """The folder with the packages, installed once per user and version."""
+def npm_folder(*packages: str) -> Path:
+    """The folder with these packages of npm, installed once per user and version. Skips, or fails in CI, where they cannot be had."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing("node with npm")
-    folder = Path(platformdirs.user_cache_dir("fsm-agent"), "-".join(_PACKAGES).replace("@", "-"))
+    folder = Path(platformdirs.user_cache_dir("fsm-agent"), "-".join(packages).replace("@", "-"))
     if not (folder / ".ready").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", *_PACKAGES]
+        command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", *packages]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
         if done.returncode:
-            missing(f"Mermaid, which npm could not install ({done.stderr.strip()[-200:]}),")
+            missing(f"{packages[0]}, which npm could not install ({done.stderr.strip()[-200:]}),")
         (folder / ".ready").touch()
     return folder
 

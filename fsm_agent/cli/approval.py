@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from fsm_agent.cli.console import err, interactive, safe
+from fsm_agent.cli.console import err, interactive
 from fsm_agent.cli.going import Policy
 from fsm_agent.effects import Approve, Call, Decision, Deny, Edit
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Invalid
+from fsm_agent.visible import safe
 
 __all__ = ["approver_for"]
 

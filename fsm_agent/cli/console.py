@@ -7,18 +7,15 @@ import io
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Iterator
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["err", "error_line", "interactive", "note", "out", "put", "put_json", "safe", "stdout_reserved", "tolerant"]
+from fsm_agent.visible import safe
 
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_HARMLESS: Final = "\n\t\u200c\u200d"
-"""Line break, tab, and the joiners that emoji and some scripts are written with."""
+__all__ = ["err", "error_line", "interactive", "note", "out", "put", "put_json", "stdout_reserved", "tolerant"]
 
 
 def err() -> Console:
@@ -34,18 +31,6 @@ def out() -> Console:
 def interactive(stream: TextIO) -> bool:
     """Whether a person sits at `stream`, at a terminal that can redraw a line. FORCE_COLOR has no say in it."""
     return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-
-
-def safe(text: str) -> str:
-    """`text` with control, direction and invisible characters written out, so that no model rewrites the terminal."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        char
-        if char in _HARMLESS or unicodedata.category(char) not in _INVISIBLE
-        else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
 
 
 def note(text: str, style: str = "dim") -> None:

@@ -16,7 +16,7 @@ from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
 from fsm_agent.cli.origin import agent_of, limits_of, order_of, setup_of
-from fsm_agent.cli.retell import call_text, moment
+from fsm_agent.cli.retell import call_text
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
@@ -30,6 +30,7 @@ from fsm_agent.records import Request, RunResult
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
 from fsm_agent.trail.changes import Change
+from fsm_agent.trail.retold import moment
 from fsm_agent.trail.story import told
 
 __all__ = [

@@ -14,13 +14,14 @@ from rich.text import Text
 from fsm_agent import demo
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.choice import LOCAL_DEFAULT, Choice, choose
-from fsm_agent.cli.console import err, note, safe
+from fsm_agent.cli.console import err, note
 from fsm_agent.cli.endings import EXIT_CODES
 from fsm_agent.cli.run import Order, Watch, carry_out, report
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.records import RunResult
+from fsm_agent.visible import safe
 
 __all__ = ["demo_choice", "show_demo"]
 

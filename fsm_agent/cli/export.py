@@ -10,7 +10,7 @@ from fsm_agent.cli.stores import stored_run
 from fsm_agent.errors import RunError
 from fsm_agent.trail.export import to_csv, to_jsonl, to_otlp
 
-__all__ = ["ExportFormat", "export_run"]
+__all__ = ["ExportFormat", "export_run", "put_or_write"]
 
 ExportFormat = Literal["jsonl", "csv", "otel"]
 _WRITERS: Final = {"jsonl": to_jsonl, "csv": to_csv, "otel": to_otlp}
@@ -20,6 +20,11 @@ def export_run(store: str | None, run: str, *, format: ExportFormat, output: Pat
     """Write a run as `format`, to standard output without a file. Raises `RunError` for a file that cannot be written; as `stored_run`."""
     with stored_run(store, run) as stored:
         text = _WRITERS[format](stored.story.entries, unredacted=unredacted)
+    put_or_write(text, output)
+
+
+def put_or_write(text: str, output: Path | None) -> None:
+    """`text` on standard output, or in a file. Raises `RunError` for one that cannot be written."""
     if output is None:
         put_raw(text.rstrip("\n"))
         return

@@ -12,13 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent.alphabet import Event
-from fsm_agent.cli.console import out, put, put_json, safe
+from fsm_agent.cli.console import out, put, put_json
 from fsm_agent.cli.options import GivenLimits
 from fsm_agent.limits import ENV_PREFIX, Limits
 from fsm_agent.table import TABLE, Row
 from fsm_agent.tools.lint import lint
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
+from fsm_agent.visible import safe
 
 __all__ = ["show_limits", "show_lint", "show_table", "show_tools"]
 

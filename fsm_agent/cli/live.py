@@ -13,11 +13,12 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fsm_agent.cli.console import err, interactive, safe
+from fsm_agent.cli.console import err, interactive
 from fsm_agent.cli.picture import Picture, describe, draw
 from fsm_agent.cli.summary import tokens_text
 from fsm_agent.limits import Limits
 from fsm_agent.records import Transitioned
+from fsm_agent.visible import safe
 
 __all__ = ["LiveView", "PlainView", "SilentView", "View", "view_for"]
 

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent.alphabet import INITIAL, State
-from fsm_agent.cli.console import safe
 from fsm_agent.cli.summary import tokens_text
 from fsm_agent.limits import Limits
 from fsm_agent.records import Transitioned
+from fsm_agent.visible import safe
 
 __all__ = ["Picture", "as_read", "describe", "draw"]
 

@@ -21,10 +21,11 @@ from fsm_agent.trail.audit import Audit, Finding, audit
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.fold import Folded, Turned
 from fsm_agent.trail.fork import fork
+from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.replay import entries_to, replay
 from fsm_agent.trail.story import Called, told
 
-__all__ = ["audit_runs", "checked_arguments", "fork_run", "replay_run"]
+__all__ = ["audit_runs", "checked_arguments", "fork_run", "given_setup", "replay_run"]
 
 
 # ---------------------------------------------------------------- replay
@@ -180,15 +181,18 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
 
 def _audited(trails: TrailStore, run_id: str, head: str, given: Given) -> Audit:
     journal = journal_of(trails)
-    setup = None
-    if given.has_code:
-        try:
-            entries = journal.entries(run_id)
-        except TrailError:
-            entries = ()  # the audit says what is wrong
-        if entries:
-            setup = setup_of(Stored(journal, run_id, told(entries), ""), given)
-    return audit(journal, run_id, setup, head=head)
+    return audit(journal, run_id, given_setup(journal, run_id, given), head=head)
+
+
+def given_setup(journal: Journal, run_id: str, given: Given) -> Setup | None:
+    """The agent's own code, where the command line says where it is, and the trail can be read."""
+    if not given.has_code:
+        return None
+    try:
+        entries = journal.entries(run_id)
+    except TrailError:
+        return None  # the audit says what is wrong
+    return setup_of(Stored(journal, run_id, told(entries), ""), given)
 
 
 def _verdict_line(one: Audit) -> str:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from fsm_agent.observe import event_of
 from fsm_agent.records import Request, Transitioned
 from fsm_agent.redact import redact, redact_text
-from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.retold import moment
 from fsm_agent.trail.story import Called
 
-__all__ = ["asked_text", "call_line", "call_text", "human_entry", "moment", "result_text", "transition_line"]
+__all__ = ["asked_text", "call_line", "call_text", "result_text", "transition_line"]
 
 _LINE: Final = 200
-
-
-def moment(time: float | None) -> str:
-    """Seconds since the epoch as a date and time of day, in UTC."""
-    return "never" if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def transition_line(record: Transitioned, *, brief: bool = False) -> str:
@@ -69,33 +63,6 @@ def asked_text(one: Request, *, unredacted: bool = False) -> str:
         f"{one.call_id}  {one.tool} {shown}\n    why: {why} ({one.why}); digest {one.digest[:16]}; "
         f"expires: {moment(one.expires_at)}"
     )
-
-
-def human_entry(entry: Entry) -> str:
-    """What a person did, or was asked; "" for the entries that are not about that."""
-    body = entry.body
-    match entry.kind:
-        case "decided":
-            kind = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
-            told = body["decision"]
-            extra = redact_text(str(told.get("reason") or told.get("text") or ""))
-            return f"{kind.get(told['kind'], told['kind'])} {body['call_id']}{_by(body)}{f': {extra}' if extra else ''}"
-        case "resumed":
-            return f"resumed{_by(body)}"
-        case "paused":
-            return f"paused before {body['state']}"
-        case "changed":
-            limits = ", ".join(f"{name}={value}" for name, value in body["limits"].items())
-            parts = [limits, *(f"arguments of {call_id}" for call_id in body["arguments"])]
-            if body["memory"] is not None:
-                parts.append(f"memory {body['memory'].get('class', 'another')}")
-            return f"changed: {', '.join(part for part in parts if part)}"
-        case _:
-            return ""
-
-
-def _by(body: Mapping[str, Any]) -> str:
-    return f" by {body['by']}" if body.get("by") else ""
 
 
 def _cut(text: str) -> str:

@@ -9,18 +9,17 @@ from typing import Any, Final
 from langchain_core.messages import AnyMessage, convert_to_openai_messages
 
 from fsm_agent.cli.console import note, put, put_json
-from fsm_agent.cli.retell import asked_text, call_line, call_text, human_entry, moment, transition_line
+from fsm_agent.cli.retell import asked_text, call_line, call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
 from fsm_agent.errors import TrailError
-from fsm_agent.history import block, flatten
-from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import event_of
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.header import recorded_setup
+from fsm_agent.trail.retold import human_entry, moment, spoken
 from fsm_agent.trail.store import RUNNING, RunInfo
 from fsm_agent.trail.story import Called
 
@@ -158,13 +157,9 @@ def _messages(stored: Stored) -> tuple[AnyMessage, ...]:
     """The messages of the run so far, as the fold gives them. Raises `TrailError` for a run that cannot be folded without its agent."""
     entries = stored.story.entries
     try:
-        ctx = fold(entries, recorded_setup(entries[0])).ctx
+        return spoken(fold(entries, recorded_setup(entries[0])).ctx)
     except TrailError as error:
         raise TrailError(f"the messages cannot be made again without the agent: {error}") from error
-    blocks = [one for one in unsummarised(ctx.blocks) if one.turn == ctx.turn]
-    if ctx.answer is not None:
-        blocks.append(block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
-    return flatten(blocks)
 
 
 def _call_document(call: Called) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from langchain_core.messages import convert_to_openai_messages
 from rich.text import Text
 
 from fsm_agent.alphabet import Status
-from fsm_agent.cli.console import safe
 from fsm_agent.effects import Usage
 from fsm_agent.observe import event_of
 from fsm_agent.records import Request, RunResult
+from fsm_agent.visible import safe
 
 __all__ = ["document", "footer", "headline", "retelling", "tokens_text"]
 

@@ -121,12 +121,7 @@ def _audit(
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="Every run of the store.")] = False,
-    head: Annotated[
-        str,
-        typer.Option(
-            metavar="SEAL", help="A seal that was kept elsewhere: shows that nothing was cut off.", show_default=False
-        ),
-    ] = "",
+    head: trail_options.Head = "",
     agent: trail_options.AgentSpec = None,
     tools: trail_options.Tools = None,
     store: options.Store = None,
@@ -186,6 +181,29 @@ def _trail_to_test(
     trail_to_test.write_test(store, run, output=output, unredacted=unredacted)
 
 
+def _report(
+    run: trail_options.Run,
+    *,
+    output: options.Output = None,
+    unredacted: trail_options.Unredacted = False,
+    head: trail_options.Head = "",
+    agent: trail_options.AgentSpec = None,
+    tools: trail_options.Tools = None,
+    store: options.Store = None,
+    env_file: options.EnvFile = None,
+    debug: options.Debug = False,
+) -> None:
+    """Write a run as one HTML page that needs no network: how it ended and why, where time and tokens went, and every transition.
+
+    Its calls, messages, path and the audit's verdict too. Of a damaged trail it shows what can be read. Secrets are redacted.
+    """
+    trail_options.environment(env_file)
+    from fsm_agent.cli import report  # noqa: PLC0415 - the engine, for commands that show it
+
+    given = Given(tools=tuple(tools or ()), agent=agent)
+    report.report_run(store, run, output=output, head=head, given=given, unredacted=unredacted)
+
+
 _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "runs": _runs,
     "show": _show,
@@ -196,4 +214,5 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "audit": _audit,
     "export": _export,
     "trail-to-test": _trail_to_test,
+    "report": _report,
 }

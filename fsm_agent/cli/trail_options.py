@@ -14,7 +14,19 @@ from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Given, Going, Policy, os_user
 from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, in_place_of
 
-__all__ = ["AgentSpec", "All", "Call", "Digest", "GoOn", "Run", "Tools", "Unredacted", "environment", "with_going"]
+__all__ = [
+    "AgentSpec",
+    "All",
+    "Call",
+    "Digest",
+    "GoOn",
+    "Head",
+    "Run",
+    "Tools",
+    "Unredacted",
+    "environment",
+    "with_going",
+]
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its beginning.", show_default=False)]
 Call = Annotated[
@@ -71,6 +83,12 @@ Files = Annotated[
 Approval = Annotated[
     Policy | None,
     typer.Option(help="Who decides about later calls. Default: as the run began.", show_default=False),
+]
+Head = Annotated[
+    str,
+    typer.Option(
+        metavar="SEAL", help="A seal that was kept elsewhere: shows that nothing was cut off.", show_default=False
+    ),
 ]
 Unredacted = Annotated[bool, typer.Option("--unredacted", help="Keep what looks like a secret.")]
 

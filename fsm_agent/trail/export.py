@@ -19,7 +19,7 @@ from fsm_agent.trail.spans import OtlpLines, export_spans
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-__all__ = ["COLUMNS", "to_csv", "to_jsonl", "to_otel", "to_otlp"]
+__all__ = ["COLUMNS", "redacted", "to_csv", "to_jsonl", "to_otel", "to_otlp"]
 
 COLUMNS: Final = (
     *("run_id", "entry", "time", "seq", "source", "event", "target", "guards", "reason", "step", "tokens"),
@@ -34,14 +34,14 @@ def to_jsonl(entries: Sequence[Entry], *, unredacted: bool = False) -> str:
     """One entry a line: `run`, `seq`, `kind`, `time` (seconds since the epoch) and `body`."""
     lines = []
     for entry in entries:
-        body = dict(entry.body) if unredacted else _redacted(entry.body)
+        body = dict(entry.body) if unredacted else redacted(entry.body)
         line = {"run": entry.run_id, "seq": entry.seq, "kind": entry.kind, "time": entry.time, "body": body}
         lines.append(written(line) + "\n")
     return "".join(lines)
 
 
-def _redacted(value: Any) -> Any:
-    """`value` without secrets; what only names things (digests, signatures) is kept as it is, at every depth."""
+def redacted(value: Any) -> Any:
+    """JSON data (the body of an entry) without secrets; what only names things (digests, signatures) stays, at every depth."""
     return _restored(value, redact(value))
 
 

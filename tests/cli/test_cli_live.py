@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fsm_agent.alphabet import Event, State
-from fsm_agent.cli.console import safe
 from fsm_agent.cli.picture import Picture, as_read, describe, draw
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Evaluated
 from fsm_agent.records import Transitioned
 from fsm_agent.testing import call, server
+from fsm_agent.visible import safe
 from tests.cli.kit import SECONDS, command, environment
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are POSIX")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 from fsm_agent.testing import call
 from tests.cli.room import ANA, Room, error_of
@@ -92,3 +93,26 @@ def test_an_export_goes_to_a_file_or_to_standard_output(room: Room) -> None:
     assert "hunter2" not in shown
     assert "hunter2" in room.on("export", run_id, "--unredacted").out
     assert "cannot write" in error_of(room.on("export", run_id, "-o", "none/run.csv", "-f", "csv"))
+
+
+def test_a_report_is_a_page_of_any_run_that_can_be_read(room: Room) -> None:
+    """To a file or to standard output, the same; secrets only when asked for; a damaged run too, which every other command refuses."""
+    room.run([call("send", to="Ana", password="hunter2")])
+    (run_id,) = room.ids()
+    shown = room.on("report", run_id).out
+    assert shown.startswith("<!doctype html>")
+    assert "It needs a decision about send." in shown
+    assert room.on("report", run_id[:13], "-o", "run.html").out == ""
+    assert (room.folder / "run.html").read_text(encoding="utf-8") == shown
+    assert "hunter2" not in shown
+    assert "hunter2" in room.on("report", run_id, "--unredacted").out
+    assert "audit: nothing wrong" in room.on("report", run_id, "--tools", "letters:send").out
+    assert "was cut off or rewritten" in room.on("report", run_id, "--head", "none").out
+    assert "cannot write" in error_of(room.on("report", run_id, "-o", "none/run.html"))
+    with sqlite3.connect("runs.db") as link:
+        link.execute("UPDATE entries SET text = replace(text, 'Ana', 'Eve') WHERE seq = 2")
+    link.close()
+    damaged = room.on("report", run_id)
+    assert damaged.code == 0
+    assert "The audit found fault with this trail." in damaged.out
+    assert "Eve" in damaged.out

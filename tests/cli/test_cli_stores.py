@@ -87,7 +87,7 @@ def test_runs_are_listed_newest_first_and_by_status(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["show", "approve", "resume", "cancel", "replay", "fork", "audit", "export", "answer"]
+    "command", ["show", "approve", "resume", "cancel", "replay", "fork", "audit", "export", "report", "answer"]
 )
 def test_what_is_not_there_is_one_line(room: Room, command: str) -> None:
     """No store, none of that name, an unknown run: a line that says so, exit code 2, and nothing is made."""

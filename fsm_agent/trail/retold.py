@@ -1,0 +1,59 @@
+"""What a trail says of people, moments and messages, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from langchain_core.messages import AnyMessage
+
+from fsm_agent.context import Context
+from fsm_agent.history import block, flatten
+from fsm_agent.memory.views import unsummarised
+from fsm_agent.redact import redact_text
+from fsm_agent.trail.entries import Entry
+
+__all__ = ["human_entry", "moment", "spoken"]
+
+_DECISIONS: Final = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
+
+
+def moment(time: float | None) -> str:
+    """Seconds since the epoch as a date and time of day, in UTC."""
+    return "never" if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def human_entry(entry: Entry, *, unredacted: bool = False) -> str:
+    """What a person did, or was asked; "" for the entries that are not about that."""
+    body = entry.body
+    match entry.kind:
+        case "decided":
+            told = body["decision"]
+            extra = str(told.get("reason") or told.get("text") or "")
+            extra = extra if unredacted else redact_text(extra)
+            return f"{_DECISIONS.get(told['kind'], told['kind'])} {body['call_id']}{_by(body)}{f': {extra}' if extra else ''}"
+        case "resumed":
+            return f"resumed{_by(body)}"
+        case "paused":
+            return f"paused before {body['state']}"
+        case "changed":
+            limits = ", ".join(f"{name}={value}" for name, value in body["limits"].items())
+            parts = [limits, *(f"arguments of {call_id}" for call_id in body["arguments"])]
+            if body["memory"] is not None:
+                parts.append(f"memory {body['memory'].get('class', 'another')}")
+            return f"changed: {', '.join(part for part in parts if part)}"
+        case _:
+            return ""
+
+
+def _by(body: Mapping[str, Any]) -> str:
+    return f" by {body['by']}" if body.get("by") else ""
+
+
+def spoken(ctx: Context) -> tuple[AnyMessage, ...]:
+    """The messages of this turn so far, and the answer when there is one; none is left out for a summary."""
+    blocks = [one for one in unsummarised(ctx.blocks) if one.turn == ctx.turn]
+    if ctx.answer is not None:
+        blocks.append(block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+    return flatten(blocks)
