@@ -36,7 +36,7 @@ class Browser:
         their_input, self._input = os.pipe()
         self._output, their_output = os.pipe()
         # Chromium reads commands from its descriptor 3 and writes to 4; a sandbox cannot be made by root.
-        given = ("sh", "-c", f'exec "$@" 3<&{their_input} 4>&{their_output}', "sh", program)
+        given = ("bash", "-c", f'exec "$@" 3<&{their_input} 4>&{their_output}', "bash", program)
         root = ("--no-sandbox",) if os.geteuid() == 0 else ()
         self._program = subprocess.Popen(
             [*given, *_FLAGS, *root, f"--user-data-dir={self._folder.name}", "about:blank"],
@@ -143,6 +143,20 @@ class Page:
             for event in self._events()
             if event["method"] == "Network.requestWillBeSent"
         ]
+
+    def refused(self) -> set[str]:
+        """The addresses that a policy kept from being asked for."""
+        events = self._events()
+        stopped = {
+            event["params"]["requestId"]
+            for event in events
+            if event["method"] == "Network.loadingFailed" and event["params"].get("blockedReason") == "csp"
+        }
+        return {
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent" and event["params"]["requestId"] in stopped
+        }
 
     def _events(self) -> list[dict[str, Any]]:
         self.ask("Runtime.evaluate", expression="0")  # what happened before it has been told then

@@ -13,6 +13,8 @@ __all__ = ["Child", "Markup", "content", "el", "plain_text", "trusted"]
 CONTENT_CHARS: Final = 20_000
 """Of one text that a model or a tool wrote; the trail keeps all of it."""
 
+_LONG_CHARS: Final = 3_000
+_LONG_LINES: Final = 24
 _VOID: Final = frozenset({"br", "hr", "link", "meta"})
 
 
@@ -68,7 +70,16 @@ def _written(children: Iterable[Child]) -> Iterable[str]:
 def content(text: str, *, lang: str | None = None, kind: str = "text") -> Markup:
     """A text of somebody else, in a block of its own: its line breaks kept, in the direction of its script, cut where it is huge."""
     left = len(text) - CONTENT_CHARS
-    shown = el("pre", text[:CONTENT_CHARS], class_=kind, dir="auto", lang=lang)
+    scrolls: dict[str, str | int] = (
+        {"tabindex": 0, "role": "group", "aria_label": "Long text"} if _is_long(text) else {}
+    )
+    kind = f"{kind} long" if scrolls else kind
+    shown = el("pre", text[:CONTENT_CHARS], class_=kind, dir="auto", lang=lang, **scrolls)
     if left <= 0:
         return shown
     return Markup(shown + el("p", f"{left:,} more characters are in the trail.", class_="note"))
+
+
+def _is_long(text: str) -> bool:
+    """Whether a text is shown in a box that scrolls, and that the keyboard can therefore reach."""
+    return len(text) > _LONG_CHARS or text.count("\n") > _LONG_LINES

@@ -181,7 +181,7 @@ def _guards(shown: Report) -> Markup:
         *(el("th", name, scope="col", class_="number") for name in ("Asked", "Held")),
     )
     told = el("caption", "Every guard that was asked, with its meaning under the limits of this run")
-    table = scrolled(el("table", told, el("thead", head), el("tbody", *rows)), "Guards")
+    table = scrolled(el("table", told, el("thead", head), el("tbody", *rows)), "Table of guards")
     return section("guards", "Guards", table if rows else el("p", "No guard was asked.", class_="note"))
 
 
