@@ -14,6 +14,7 @@ from langchain_core.runnables.config import ensure_config
 from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
+from fsm_agent.definition import known, rungs_of, simpler_of, temperature_of
 from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
@@ -21,7 +22,6 @@ from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import block, call_ids
 from fsm_agent.inputs import AgentInput, earlier_blocks, read_input
 from fsm_agent.jobs import Job
-from fsm_agent.ladder import Rung
 from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
@@ -44,7 +44,7 @@ from fsm_agent.runs import NO_PAUSES, Pauses, Run
 from fsm_agent.standing import fitting
 from fsm_agent.stores import Store, stores_of
 from fsm_agent.table import Table
-from fsm_agent.temperature import Cooling, Temperature, check_temperature
+from fsm_agent.temperature import Temperature
 from fsm_agent.tools import Registry, Tool
 from fsm_agent.tracing import Trace
 from fsm_agent.trail import Chain, TrailStore, chain_from_env
@@ -67,9 +67,12 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     `limits` default to `Limits.from_env()`. `system` is the system text, by default a general one; what a task brings follows it.
     `dialect` is "native", "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else
     "native". `memory` defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need
-    approval; without it such a run is suspended. `ladder` names what may be tried when calls keep failing or a limit is reached
-    ("fallback", "strategy", "answer"), by default all. `policy` says which tool may be called where in a run (`fsm_agent.policy`).
-    `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
+    approval; without it such a run is suspended. `policy` says which tool may be called where in a run (`fsm_agent.policy`).
+
+    `ladder` names what may be tried, in this order, when calls keep failing or a limit is reached: by default "fallback" (of the tool),
+    "default" (of the tool), "strategy" (the model is told to choose another way; with `withhold`, without the tool that keeps failing),
+    "simpler" (only the tools named in `simpler` are left) and "answer" (from what is known, without tools). "stop" at its end stops the run
+    where no rung is left, before `abort_after`. `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
     asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails.
     `table` is a table of your own, made by `fsm_agent.table.extend`.
 
@@ -103,6 +106,8 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         approve: Approver | None = None,
         language: Language | None = None,
         ladder: Iterable[str] | None = None,
+        simpler: Iterable[str | Tool] = (),
+        withhold: bool = False,
         temperature: Temperature = None,
         policy: ToolPolicy | None = None,
         table: Table | None = None,
@@ -117,14 +122,17 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self.limits = patient(model, Limits.from_env() if limits is None else limits)
         self.tools = tools if isinstance(tools, Registry) else Registry(tools)
         self.model = chosen = resolve(model, base_url=base_url)
+        fewer = simpler_of(simpler, self.tools)
         self._setup = Setup(
             limits=self.limits,
             tools=self.tools,
             dialect=dialect_for(dialect, model),
             memory=fitted(Window() if memory is None else memory, chosen),
             system=system,
-            ladder=frozenset(Rung) if ladder is None else _known("rung of the ladder", ladder, Rung),
-            temperature=_temperature(temperature),
+            ladder=rungs_of(ladder, fewer),
+            simpler=fewer,
+            withhold=withhold,
+            temperature=temperature_of(temperature),
             policy=fitting(policy, self.tools),
         )
         self._machine = DEFAULT_MACHINE if table is None else Machine(table)
@@ -139,7 +147,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         asking.check(self.tools.names())
         performer = Performer(asking, ToolPerformer(self.tools), approve)
         if language is not None:
-            _known("language", [language], get_args(Language))
+            known("language", [language], get_args(Language))
         self._language = language
         self._clock: Clock = SystemClock() if clock is None else clock
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)
@@ -261,7 +269,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         without arguments, nothing pauses any more. Returns the agent.
         """
         steps = (after_step,) if isinstance(after_step, int) else tuple(after_step)
-        wanted = frozenset(State.named(state) for state in _known("state", states, self._machine.states))
+        wanted = frozenset(State.named(state) for state in known("state", states, self._machine.states))
         if wanted & TERMINAL or any(step < 1 for step in steps):
             raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
         self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
@@ -346,18 +354,6 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             pauses=self._pauses,
             trail=None if self._journal is None else self._journal.begin(ctx),
         )
-
-
-def _known(what: str, given: Iterable[str], every: Iterable[str]) -> frozenset[str]:
-    """The names in `given`. Raises `DefinitionError` for one that is not among `every`."""
-    names, known = frozenset(given), tuple(every)
-    for name in names.difference(known):
-        raise DefinitionError(f"{what} {name!r} does not exist; there are {', '.join(known)}")
-    return names
-
-
-def _temperature(given: Temperature) -> Temperature:
-    return given if given is None or isinstance(given, Cooling) else check_temperature(given)
 
 
 async def _alast(items: AsyncIterator[StreamItem]) -> RunResult:

@@ -27,14 +27,20 @@ __all__ = ["Cause", "Context", "Failure", "Pending", "Seen", "Setup"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """What an agent is: limits, tools and their policy, dialect, memory, system text, ladder. Shared by all runs, never changed by one."""
+    """What an agent is: limits, tools and their policy, dialect, memory, system text, ladder. Shared by all runs, never changed by one.
+
+    `simpler` are the names of the tools that the rung of that name leaves; `withhold` says whether a change of strategy withholds the
+    tool that keeps failing.
+    """
 
     limits: Limits
     tools: Registry
     dialect: Dialect
     memory: Memory
     system: str | None = None
-    ladder: frozenset[str] = frozenset({"fallback", "strategy", "answer"})
+    ladder: tuple[str, ...] = ("fallback", "default", "strategy", "simpler", "answer")
+    simpler: tuple[str, ...] = ()
+    withhold: bool = False
     temperature: Temperature = None
     policy: ToolPolicy | None = None
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -97,8 +103,8 @@ class Context:
     gave.
     In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
     transition from which on a call like it needs approval. `position` is where the run stands in the tool policy, () before the first call
-    and without a policy. `useful_steps` are those with a new tool result, the newest of them number `useful_at`. `own` is what states of
-    one's own keep.
+    and without a policy. `rungs` are those that are taken once, and `withheld` the tools that were taken away. `useful_steps` are
+    those with a new tool result, the newest of them number `useful_at`. `own` is what states of one's own keep.
     """
 
     setup: Setup = field(compare=False, repr=False)
@@ -134,6 +140,8 @@ class Context:
     nudges: int = 0
     degradations: int = 0
     fallbacks: frozenset[str] = frozenset()
+    rungs: frozenset[str] = frozenset()
+    withheld: frozenset[str] = frozenset()
     attempt: int = 1
     failure: Failure | None = None
 

@@ -205,7 +205,7 @@ def failures_reached(ctx: Context) -> Compared:
     }
 
 
-@_guard("a fallback tool or another strategy is left, and fewer than {max_degradations} were used")
+@_guard("a rung of the ladder is left for what failed, and fewer than {max_degradations} were taken")
 def can_degrade(ctx: Context) -> Compared:
     rung = next_rung(ctx)
     return rung is not None, {

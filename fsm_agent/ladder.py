@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Final
 
 from fsm_agent.alphabet import StopReason
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
+from fsm_agent.offer import SIMPLER
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["Rung", "backoff", "fallbacks", "next_rung", "retryable_calls", "rung_key", "wanted_rung"]
+__all__ = [
+    "LADDER",
+    "Rung",
+    "backoff",
+    "defaults",
+    "fallbacks",
+    "next_rung",
+    "retryable_calls",
+    "rung_key",
+    "wanted_rung",
+]
 
 
 class Rung(StrEnum):
-    """The steps down, in order: another tool, another way, an answer from what is known."""
+    """The steps down: another tool, a result that was declared beforehand, another way, simpler tools, an answer from what is known.
+
+    `STOP` ends the run where nothing else is left, before `abort_after` failures.
+    """
 
     FALLBACK = "fallback"
+    DEFAULT = "default"
     STRATEGY = "strategy"
+    SIMPLER = SIMPLER
     ANSWER = "answer"
+    STOP = "stop"
+
+
+LADDER: Final = tuple(rung for rung in Rung if rung is not Rung.STOP)
+"""The rungs of an agent that names none, in order: what stands in for one call first, then what changes the run."""
 
 
 def fallbacks(ctx: Context) -> tuple[tuple[Call, Result, Tool], ...]:
@@ -28,14 +51,33 @@ def fallbacks(ctx: Context) -> tuple[tuple[Call, Result, Tool], ...]:
     A call that a crash left in doubt has none: it may have taken effect, and the fallback would take effect beside it.
     """
     found = []
-    for result in ctx.results:
-        call = next((one for one in ctx.calls if one.id == result.call_id), None)
-        if call is None or result.ok or not result.executed or result.error == "in_doubt":
-            continue
+    for call, result in _failed(ctx):
         tool = None if rung_key(call, result) in ctx.fallbacks else ctx.setup.tools.fallback_of(result.tool)
         if tool is not None:
             found.append((call, result, tool))
     return tuple(found)
+
+
+def defaults(ctx: Context) -> tuple[tuple[Result, str], ...]:
+    """The failed calls of the open round whose tool has a default, with that: the tool that ran, else the one that was asked for."""
+    asked = {call.id: call.tool for call in ctx.asked}
+    found = []
+    for _, result in _failed(ctx):
+        ran, wanted = (ctx.setup.tools.resolve(name) for name in (result.tool, asked.get(result.call_id, result.tool)))
+        default = next((one.default for one in (ran, wanted) if one is not None and one.default is not None), None)
+        if default is not None:
+            found.append((result, default))
+    return tuple(found)
+
+
+def _failed(ctx: Context) -> tuple[tuple[Call, Result], ...]:
+    """The calls of the open round that were executed and failed. One that a crash left in doubt may have taken effect."""
+    calls = {call.id: call for call in ctx.calls}
+    return tuple(
+        (calls[result.call_id], result)
+        for result in ctx.results
+        if not result.ok and result.executed and result.error != "in_doubt" and result.call_id in calls
+    )
 
 
 def rung_key(call: Call, result: Result) -> str:
@@ -44,13 +86,42 @@ def rung_key(call: Call, result: Result) -> str:
 
 
 def next_rung(ctx: Context) -> Rung | None:
-    """The rung for the failures in `ctx`: a fallback tool, else a change of strategy; None when neither is left."""
-    if ctx.degradations >= ctx.limits.max_degradations or ctx.failure is None or ctx.failure.of == "model":
+    """The rung for the failures in `ctx`: the first of the ladder that is left, None when none is.
+
+    A change of strategy comes again where nothing below it is left; an answer and a stop come last, wherever they stand. The stop is
+    not counted.
+    """
+    if ctx.failure is None or ctx.failure.of == "model":
         return None
-    if Rung.FALLBACK in ctx.setup.ladder and ctx.failure.of == "tool" and fallbacks(ctx):
-        return Rung.FALLBACK
-    another_step = ctx.step < ctx.step_cap
-    return Rung.STRATEGY if another_step and Rung.STRATEGY in ctx.setup.ladder else None
+    ladder = ctx.setup.ladder
+    if ctx.degradations < ctx.limits.max_degradations:
+        another_step = ctx.step < ctx.step_cap
+        for rung in ladder:
+            if rung in _LEFT and (another_step or rung == Rung.FALLBACK) and _LEFT[rung](ctx):
+                return Rung(rung)
+        for rung in (Rung.STRATEGY, Rung.ANSWER):
+            if another_step and rung in ladder and (rung is Rung.STRATEGY or _may_answer(ctx)):
+                return rung
+    return Rung.STOP if Rung.STOP in ladder else None
+
+
+def _may_answer(ctx: Context) -> bool:
+    return ctx.limits.on_limit == "answer" and not ctx.forced
+
+
+def _of_tool(ctx: Context) -> bool:
+    return ctx.failure is not None and ctx.failure.of == "tool"
+
+
+_LEFT: Final[dict[str, Callable[[Context], bool]]] = {
+    Rung.FALLBACK: lambda ctx: _of_tool(ctx) and bool(fallbacks(ctx)),
+    Rung.DEFAULT: lambda ctx: _of_tool(ctx) and bool(defaults(ctx)),
+    Rung.STRATEGY: lambda ctx: Rung.STRATEGY not in ctx.rungs,
+    Rung.SIMPLER: lambda ctx: (
+        Rung.SIMPLER not in ctx.rungs and any(name in ctx.setup.tools for name in ctx.setup.simpler)
+    ),
+}
+"""Whether a rung can be taken for the failures in a context. All but the fallback need another step."""
 
 
 def wanted_rung(ctx: Context) -> Rung | None:

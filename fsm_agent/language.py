@@ -36,8 +36,11 @@ class Texts:
     tool_timeout: str
     cancelled_result: str
     fallback: str
+    default: str
     strategy: str
     strategy_reply: str
+    simpler: str
+    withheld: str
     answer_now: str
     because: dict[str, str]
     observation: str
@@ -83,8 +86,11 @@ EN: Final = Texts(
     tool_timeout="{tool} gave no result within {seconds} seconds. Whether it took effect is unknown.",
     cancelled_result="The run was cancelled before this call returned. Whether it took effect is unknown.",
     fallback="{error}\n{tool} was executed instead of {failed} and returned:\n{text}",
+    default="{error}\nNo result could be had. The default of {tool} stands in for it, which nobody looked up or computed: {text}",
     strategy="{failed} keeps failing. Last error: {error}\nChoose a different way. Tools you have: {tools}.",
     strategy_reply="Your last {count} replies could not be used: {error}. Tools you have: {tools}. Send exactly one valid call, or the final answer.",
+    simpler="{failed} keeps failing. Last error: {error}\nFrom now on these are the only tools: {tools}.",
+    withheld="Refused: {tool} was taken away, because it kept failing. Tools you have: {tools}.",
     answer_now="{because} No more tools can be used. Give the final answer now, from the results above. If they do not settle the task, say what is known and what is missing.",
     because={
         "max_steps": "The step limit is reached.",
@@ -140,8 +146,11 @@ ZH: Final = Texts(
     tool_timeout="{tool} 在 {seconds} 秒内没有返回结果，无法确定它是否已经生效。",
     cancelled_result="运行在此调用返回之前被取消，无法确定它是否已经生效。",
     fallback="{error}\n已改为执行 {tool}（代替 {failed}），返回：\n{text}",
+    default="{error}\n没有得到结果。现用 {tool} 的默认值代替，它不是查到或算出来的：{text}",
     strategy="{failed} 一直失败。最近的错误：{error}\n请换一种做法。可用的工具：{tools}。",
     strategy_reply="你最近 {count} 次回复都无法使用：{error}。可用的工具：{tools}。请只发送一个合法的调用，或者给出最终答案。",
+    simpler="{failed} 一直失败。最近的错误：{error}\n从现在起只有这些工具：{tools}。",
+    withheld="已拒绝：{tool} 一直失败，已被收回。可用的工具：{tools}。",
     answer_now="{because}不能再使用工具。请根据上面的结果立即给出最终答案；如果结果还不足以完成任务，请说明已知什么、还缺什么。",
     because={
         "max_steps": "已达到步数上限。",

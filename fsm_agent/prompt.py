@@ -14,6 +14,7 @@ from fsm_agent.effects import CallModel, ModelFailed
 from fsm_agent.history import Block, estimate_text, estimate_tokens
 from fsm_agent.memory.fit import fit
 from fsm_agent.memory.summary import summary_prompt
+from fsm_agent.offer import narrowed
 from fsm_agent.tools.spec import Tool
 
 __all__ = [
@@ -141,10 +142,12 @@ def smaller_room(ctx: Context, outcome: ModelFailed, purpose: Purpose) -> int | 
 
 def _offered(ctx: Context) -> tuple[Tool, ...]:
     registry = ctx.setup.tools
-    key = ("offered", registry.version)
+    left = narrowed(ctx)
+    key = ("offered", registry.version, left)
     found: tuple[Tool, ...] | None = ctx.setup.memo.get(key)
     if found is None:
-        found = tuple(tool for name in registry.names() if (tool := registry.get(name)) is not None)
+        names = registry.names() if left is None else left
+        found = tuple(tool for name in names if (tool := registry.get(name)) is not None)
         ctx.setup.memo[key] = found
     return found
 
@@ -156,7 +159,7 @@ def _schemas(tools: Sequence[Tool]) -> tuple[str, ...]:
 
 def _overhead(ctx: Context, purpose: Purpose) -> int:
     """Tokens of the system text and, when tools are offered, of their schemas; the same for every step until the tools change."""
-    key = ("overhead", ctx.setup.tools.version, ctx.language, purpose)
+    key = ("overhead", ctx.setup.tools.version, narrowed(ctx), ctx.language, purpose)
     found: int | None = ctx.setup.memo.get(key)
     if found is None:
         tools = _offered(ctx) if purpose == "plan" else ()

@@ -12,6 +12,7 @@ from fsm_agent.context import Context, Pending
 from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome
+from fsm_agent.offer import offered
 from fsm_agent.repeats import is_repeated, times_seen
 from fsm_agent.rounds import runnable
 from fsm_agent.standing import within_policy
@@ -112,18 +113,23 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
     """One call with everything known about it: refused with a reason that the model can act on, or ready to run."""
     tools = ctx.setup.tools
     names = tools.names()
+    left = offered(ctx)
     name = requested.name if hidden else resolve_name(requested.name, names)
     tool = None if name is None else tools.resolve(name)
     fault = requested.arguments if isinstance(requested.arguments, Malformed) else None
     if tool is None and (fault is None or fault.kind != "truncated"):
         shown = sanitise_name(requested.name)
-        text = unknown_tool(requested.name, names, ctx.language)
+        text = unknown_tool(requested.name, left, ctx.language)
         given = {} if isinstance(requested.arguments, Malformed) else dict(requested.arguments)
         return Call(id=call_id, name=shown, tool=shown, arguments=given, refusal=text, refusal_kind="unknown_tool")
     if tool is None or isinstance(requested.arguments, Malformed):
         shown = sanitise_name(requested.name) if tool is None else tool.name
         kind, text = _unreadable(ctx, fault)
         return Call(id=call_id, name=shown, tool=shown, refusal=text, refusal_kind=kind, repairs=requested.repairs)
+    if not hidden and tool.name not in left:
+        text = ctx.texts.withheld.format(tool=tool.name, tools=", ".join(left))
+        given = dict(requested.arguments)
+        return Call(id=call_id, name=tool.name, tool=tool.name, arguments=given, refusal=text, refusal_kind="withheld")
     repairs = (*requested.repairs, *(() if tool.name == requested.name else ("name_prefix",)))
     valid = tool.validate(requested.arguments)
     if isinstance(valid, Invalid):

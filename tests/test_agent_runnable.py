@@ -1491,7 +1491,7 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(ScriptedModel([]), dialect="klingon"), "klingon"),
         (lambda: Agent(ScriptedModel([]), limits=Limits(max_steps=0)), "max_steps"),
         (lambda: Agent("gpt-4o-mini"), "OPENAI_API_KEY"),
-        (lambda: Agent(ScriptedModel([]), ladder=["rope"]), "fallback, strategy, answer"),
+        (lambda: Agent(ScriptedModel([]), ladder=["rope"]), "fallback, default, strategy, simpler, answer, stop"),
         (lambda: Agent(ScriptedModel([]), language="fr"), "en, zh"),  # type: ignore[arg-type]  # that is the point
         (lambda: Agent(ScriptedModel([])).pause_at("LUNCH"), "PLAN"),
     ],

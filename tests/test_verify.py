@@ -19,7 +19,7 @@ from fsm_agent.verify.judge import Judge
 from tests.cli.kit import fsm
 from tests.core.builders import asks, down, gives, play, raw, says, waits
 
-RUNGS = frozenset({"fallback", "strategy", "answer"})
+RUNGS = ("fallback", "strategy", "answer")
 SMALL = Limits(max_steps=3, no_progress_steps=2, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
 
 

@@ -13,7 +13,7 @@ from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Effect
 from fsm_agent.errors import DefinitionError, IllegalTransition
 from fsm_agent.history import task_block
-from fsm_agent.ladder import Rung
+from fsm_agent.ladder import LADDER
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Evaluated, Fired, Machine
@@ -190,15 +190,13 @@ def _setup(
         dialect=own.dialect if dialect is None else dialect_for(dialect),
         memory=own.memory if memory is None else memory,
         system=own.system if system is None else system,
-        ladder=own.ladder if ladder is None else frozenset(ladder),
+        ladder=own.ladder if ladder is None else tuple(ladder),
         memo={},
     )
 
 
 def _blank() -> Setup:
-    return Setup(
-        limits=Limits(), tools=Registry(), dialect=dialect_for("native"), memory=Full(), ladder=frozenset(Rung)
-    )
+    return Setup(limits=Limits(), tools=Registry(), dialect=dialect_for("native"), memory=Full(), ladder=LADDER)
 
 
 def _arrived(ctx: Context, state: State, machine: Machine, reply: Any, results: Any) -> Context:

@@ -124,6 +124,10 @@ class Registry:
         """The names of the tools shown to the model, in the order of registration."""
         return tuple(self._shown)
 
+    def known(self) -> tuple[Tool, ...]:
+        """All tools, those that are only fallbacks too."""
+        return (*self._shown.values(), *self._hidden.values())
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(tuple(self._shown.values()))
 

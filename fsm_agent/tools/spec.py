@@ -50,6 +50,8 @@ class Tool:
     """Tried when this tool keeps failing: a registered name, or a tool (shown only if it is registered itself)."""
     map_fallback: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """The arguments of the failed call -> those of the fallback. None passes those that the fallback knows."""
+    default: str | None = None
+    """What stands in for a result when this tool keeps failing and no fallback is left; the model is told that it is a default."""
     idempotent: bool = False
     """Doing it twice is the same as once: only then is a call with an unknown outcome made again."""
     repeatable: bool = False
@@ -91,6 +93,8 @@ class Tool:
             raise self._wrong(f"timeout must be more than 0 seconds, not {self.timeout}")
         if self.max_result_chars is not None and self.max_result_chars < 1:
             raise self._wrong(f"max_result_chars must be 1 or more, not {self.max_result_chars}")
+        if self.default is not None and not isinstance(self.default, str):
+            raise self._wrong(f"default is the text that stands in for a result, not {self.default!r}")
         if not _is_model(self.args_model):
             raise self._wrong(f"args_model must be a pydantic 2 model class, not {self.args_model!r}")
         try:
@@ -158,6 +162,7 @@ class ToolOptions(TypedDict, total=False):
     args_model: type[BaseModel]
     fallback: Tool | str | None
     map_fallback: Callable[[dict[str, Any]], dict[str, Any]] | None
+    default: str | None
     idempotent: bool
     repeatable: bool
     once: bool

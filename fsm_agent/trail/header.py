@@ -66,7 +66,9 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
             "dialect": describe(setup.dialect),
             "memory": describe(setup.memory),
             "system": setup.system,
-            "ladder": sorted(setup.ladder),
+            "ladder": list(setup.ladder),
+            "simpler": list(setup.simpler),
+            "withhold": setup.withhold,
             "temperature": _plain_field(setup.temperature),
             "policy": None if setup.policy is None else setup.policy.to_data(),
             "tools": _tools(setup.tools),
@@ -173,7 +175,9 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
         if agent is not None and describe(agent.memory) == kept["memory"]
         else rebuilt(kept["memory"], memory),
         system=kept["system"],
-        ladder=frozenset(kept["ladder"]),
+        ladder=tuple(kept["ladder"]),
+        simpler=tuple(kept.get("simpler", ())),
+        withhold=kept.get("withhold", False),
         temperature=_value(kept.get("temperature"), temperature),
         policy=None if kept.get("policy") is None else ToolPolicy.of(kept["policy"]),
     )
@@ -284,6 +288,8 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         "exclusive": one.exclusive,
         "code": one.map_fallback is not None,
         "hidden": hidden,
+        # Only where there is one, so that trails of before are still of the same tools.
+        **({} if one.default is None else {"default": one.default}),
     }
 
 
@@ -311,6 +317,7 @@ def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
         lax=kept["lax"],
         ignore_extra=True if kept["ignore_extra"] is True else frozenset(kept["ignore_extra"]),
         exclusive=kept["exclusive"],
+        default=kept.get("default"),
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fsm_agent.errors import DefinitionError, TableError
-from fsm_agent.ladder import Rung
+from fsm_agent.ladder import LADDER
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.policy import ToolPolicy
@@ -47,6 +47,8 @@ def verify(
     ladder: Iterable[str] | None = None,
     tool_retries: int | None = None,
     summaries: bool = False,
+    simpler: bool = False,
+    defaults: bool = False,
     policy: ToolPolicy | None = None,
     tools: Sequence[str] | None = None,
     most: int = MOST,
@@ -55,17 +57,17 @@ def verify(
 
     In a state of one's own (`rows` is then a `fsm_agent.table.Table`) each of its events may happen; a guard of one's own may answer
     either way.
-    `ladder` are the rungs that there are, by default all; `tool_retries` the most retries that a tool has of its own, by default
-    `max_retries`; `summaries` whether the memory asks the model for summaries; `policy` the tool policy, verified with the loop
-    (`fsm_agent.verify.policy` says how), and `tools` the names that it may name, by default any. A table that is wrong, or refused by
-    `checks`, gives a certificate with `faults`. Raises `fsm_agent.errors.DefinitionError` for limits that allow more than `most`
-    configurations.
+    `ladder` are the rungs that there are, in their order; `tool_retries` the most retries that a tool has of its own, by default
+    `max_retries`; `summaries` whether the memory asks the model for summaries; `simpler` whether there are simpler tools to be left with;
+    `defaults` whether a tool has a default; `policy` the tool policy, verified with the loop (`fsm_agent.verify.policy` says how), and
+    `tools` the names that it may name, by default any. A table that is wrong, or refused by `checks`, gives a certificate with `faults`.
+    Raises `fsm_agent.errors.DefinitionError` for limits that allow more than `most` configurations.
     """
     begun = time.process_time()
     chosen = Limits() if limits is None else limits
-    rungs = frozenset(Rung if ladder is None else ladder)
+    rungs = LADDER if ladder is None else tuple(ladder)
     retries = max(chosen.max_retries, tool_retries or 0)
-    bounds = Bounds(chosen, rungs, retries)
+    bounds = Bounds(chosen, rungs, retries, simpler=simpler, defaults=defaults)
     if bounds.counters > most:
         raise DefinitionError(
             f"abort_after, no_progress_steps, max_nudges and max_degradations allow {bounds.counters:,} combinations, more than the "

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
 from fsm_agent.context import Context
 from fsm_agent.guards import GUARDS
-from fsm_agent.ladder import fallbacks
+from fsm_agent.ladder import Rung, defaults, fallbacks
 from fsm_agent.limits import Limits
 from fsm_agent.rounds import not_executed
 
@@ -37,7 +37,8 @@ class Config(NamedTuple):
     """A state, and what of the context decides how the run goes on.
 
     `failure` is "", or what failed ("model", "tool", "reply"), in DECIDE with "+" when it may be tried again and "-" when not;
-    `fallback` says that a failed call has a fallback left. `caused` is why the run left its ordinary path: "", "failures", "limit",
+    `fallback` and `default` say that a failed call has one left, `changed` and `simplified` that the strategy was changed, and the tools
+    were, where anything below that may follow. `caused` is why the run left its ordinary path: "", "failures", "limit",
     or "set" where it no longer matters which.
     """
 
@@ -54,6 +55,9 @@ class Config(NamedTuple):
     holds: str = ""
     failure: str = ""
     fallback: bool = False
+    default: bool = False
+    changed: bool = False
+    simplified: bool = False
 
     def __str__(self) -> str:
         told = [
@@ -66,11 +70,16 @@ class Config(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the exploration is of: the limits, the rungs of the ladder, and how often a tool may be retried at most."""
+    """What the exploration is of: the limits, the rungs of the ladder, and how often a tool may be retried at most.
+
+    `simpler`: there are simpler tools to be left with; `defaults`: a tool has a default.
+    """
 
     limits: Limits
-    ladder: frozenset[str]
+    ladder: tuple[str, ...]
     tool_retries: int
+    simpler: bool = False
+    defaults: bool = False
 
     @property
     def adaptive(self) -> bool:
@@ -122,6 +131,9 @@ def settled(config: Config, bounds: Bounds) -> Config:
         config.holds if config.holds in HOLDS.get(state, ()) else "",
         failure,
         config.fallback and of == "tool" and state in (State.DECIDE, State.DEGRADE),
+        config.default and bounds.defaults and of == "tool" and state in (State.DECIDE, State.DEGRADE),
+        config.changed and (bounds.simpler or bounds.defaults),
+        config.simplified and bounds.simpler,
     )
 
 
@@ -164,6 +176,9 @@ def abstracted(ctx: Context, state: State, event: Event | None, bounds: Bounds) 
         holds=_holding(ctx, state, event),
         failure=of + sign,
         fallback=of == "tool" and bool(fallbacks(ctx)),
+        default=of == "tool" and bool(defaults(ctx)),
+        changed=Rung.STRATEGY in ctx.rungs,
+        simplified=Rung.SIMPLER in ctx.rungs,
     )
     return settled(config, bounds)
 

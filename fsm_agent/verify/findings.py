@@ -25,8 +25,17 @@ _MOST_FAULTS: Final = 8
 _LEAST: Final = Limits(
     max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2, deadline=60.0
 )
-_WIDE: Final = (_LEAST, _LEAST.replace(on_limit="stop", in_doubt="tell", deadline=None))
-"""Limits under which, between them, every row of a right table fires."""
+_WIDE: Final = (
+    Bounds(_LEAST, (Rung.FALLBACK, Rung.STRATEGY, Rung.ANSWER), _LEAST.max_retries),
+    Bounds(
+        _LEAST.replace(on_limit="stop", in_doubt="tell", deadline=None),
+        (Rung.FALLBACK, Rung.DEFAULT, Rung.SIMPLER, Rung.STOP),
+        _LEAST.max_retries,
+        simpler=True,
+        defaults=True,
+    ),
+)
+"""Under these, between them, every row of a right table fires."""
 
 
 def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | None) -> tuple[Fault, ...]:
@@ -123,8 +132,7 @@ def unused_rows(judge: Judge, graph: Graph) -> tuple[tuple[Unused, ...], tuple[F
 def _fired_somewhere(machine: Machine) -> frozenset[int]:
     """The rows that fire under limits which, between them, switch everything on."""
     fired: set[int] = set()
-    for limits in _WIDE:
-        bounds = Bounds(limits, frozenset(Rung), limits.max_retries)
+    for bounds in _WIDE:
         fired |= explore(Judge(machine, bounds), 200_000).fired
     return frozenset(fired)
 

@@ -167,7 +167,7 @@ def happenings(judge: Judge, config: Config) -> Iterator[Happened]:
     if own is not None:
         yield from own_outcomes(own, judge.machine.rows, config, judge.bounds)
     elif known is not None:
-        yield from known(config, judge.bounds, judge.rung(config))
+        yield from known(config, judge.bounds, judge.rung)
     else:
         raise DefinitionError(
             f"{config.state} cannot be explored: what can happen there is not told in fsm_agent/verify/outcomes.py"

@@ -36,6 +36,14 @@ _CAUSES: Final = {
     "set": Cause(StopReason.MAX_STEPS),
 }
 
+_NAMES: Final = {
+    (False, False): "alone",
+    (True, False): "replaced",
+    (False, True): "known",
+    (True, True): "secured",
+}
+"""The tool that failed, by whether it has a fallback and a default."""
+
 
 def _tools(retries: int) -> tuple[Tool, ...]:
     @tool(retry=retries)
@@ -48,7 +56,17 @@ def _tools(retries: int) -> tuple[Tool, ...]:
         """Look something up; `alone` stands in for it."""
         return q
 
-    return alone, replaced
+    @tool(retry=retries, default="unknown")
+    def known(q: str) -> str:
+        """Look something up; a default stands in for it."""
+        return q
+
+    @tool(retry=retries, fallback="alone", default="unknown")
+    def secured(q: str) -> str:
+        """Look something up; `alone` stands in for it, then a default."""
+        return q
+
+    return alone, replaced, known, secured
 
 
 class _Unsaid(BaseException):
@@ -78,6 +96,7 @@ class Judge:
             dialect=dialect_for("native"),
             memory=Full(),
             ladder=bounds.ladder,
+            simpler=("alone",) if bounds.simpler else (),
         )
         # The factor makes the prompt as small as any prompt is, so that all of a small budget can be explored.
         self._blank = Context(setup=setup, run_id=EXPLORING, task="", language="en", prompt_factor=0.0)
@@ -133,6 +152,7 @@ class Judge:
             "degradations": config.degradations,
             "attempt": config.attempt,
             "forced": config.forced,
+            "rungs": _taken(config),
             "at": limits.deadline if config.late else 0.0,
             "cause": _CAUSES.get(config.caused),
             "stop_requested": choice.stop,
@@ -175,6 +195,11 @@ class Judge:
         return _MOST_SENT_AGAIN
 
 
+def _taken(config: Config) -> frozenset[str]:
+    taken = ((Rung.STRATEGY, config.changed), (Rung.SIMPLER, config.simplified))
+    return frozenset(rung for rung, was in taken if was)
+
+
 def _call(kind: str) -> Call:
     return Call(
         id="c1",
@@ -190,7 +215,7 @@ def _call(kind: str) -> Call:
 
 def _failed(config: Config, *, with_calls: bool) -> dict[str, Any]:
     of, again = config.failure.rstrip("+-"), not config.failure.endswith("-")
-    name = "replaced" if config.fallback else "alone"
+    name = _NAMES[config.fallback, config.default]
     changes: dict[str, Any] = {"failure": Failure(of, name, "it failed", again, 0.0 if again else None)}
     if of == "tool" and with_calls:
         result = Result(call_id="c1", tool=name, ok=False, text="it failed", error="ValueError", retryable=again)

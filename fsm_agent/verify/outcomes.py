@@ -42,6 +42,8 @@ class Happened(NamedTuple):
     counts: str = ""
 
 
+RungOf = Callable[[Config], Rung | None]
+"""Says which rung DEGRADE would take in a configuration."""
 _CALLS: Final = ("fresh", "waiting", "repeated")
 
 
@@ -50,7 +52,7 @@ def lates(config: Config, bounds: Bounds) -> tuple[bool, ...]:
     return (config.late,) if config.late or bounds.limits.deadline is None else (False, True)
 
 
-def _plan(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _plan(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     attempt = config.attempt if config.failure == "model" else 1
     counts = "step" if attempt == 1 and not config.forced else ""
     full = bounds.limits.abort_after
@@ -86,24 +88,32 @@ def _withheld(config: Config, bounds: Bounds) -> Iterator[Happened]:
         return
     # What failed before this step is not kept in PLAN, as nothing else asks for it there.
     for attempt in range(1, bounds.tool_retries + 2):
-        for failure, fallback in _newest(bounds, attempt, late=config.late, kept="tool"):
-            yield Happened(Event.WITHHELD, held._replace(failure=failure, fallback=fallback, attempt=attempt))
+        for newest in _newest(bounds, attempt, late=config.late, kept="tool"):
+            yield Happened(Event.WITHHELD, held._replace(**newest._asdict(), attempt=attempt))
     yield Happened(Event.WITHHELD, held._replace(failure="reply-"))
     yield Happened(Event.WITHHELD, held)
 
 
-def _newest(bounds: Bounds, attempt: int, *, late: bool, kept: str) -> Iterator[tuple[str, bool]]:
-    """A failure of tools as DECIDE may find it: to be tried again or not, with a fallback or not. Nothing for a `kept` of nothing."""
+class _Newest(NamedTuple):
+    """The newest failure as DECIDE may find it."""
+
+    failure: str = ""
+    fallback: bool = False
+    default: bool = False
+
+
+def _newest(bounds: Bounds, attempt: int, *, late: bool, kept: str) -> Iterator[_Newest]:
+    """A failure of tools: to be tried again or not, with a fallback or not, with a default or not. Nothing for a `kept` of nothing."""
     if not kept:
-        yield "", False
+        yield _Newest()
         return
-    for fallback in (False, True):
-        yield "tool-", fallback
+    for fallback, default in product((False, True), (False, True) if bounds.defaults else (False,)):
+        yield _Newest("tool-", fallback, default)
         if attempt <= bounds.tool_retries and not late:
-            yield "tool+", fallback
+            yield _Newest("tool+", fallback, default)
 
 
-def _validate(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _validate(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     kinds: tuple[str, ...] = _CALLS
     refusals: tuple[str, ...] = ("quiet",)
     if config.holds == "edited":
@@ -120,7 +130,7 @@ def _validate(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Hap
             yield Happened(Event.ACCEPTED, config._replace(holds=""), Choice(calls, over, tokens))
 
 
-def _review(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _review(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     for late in lates(config, bounds):
         now = config._replace(late=late, holds="ran")
         for event in (Event.APPROVED, Event.DENIED, Event.ANSWERED, Event.EXPIRED):
@@ -129,16 +139,16 @@ def _review(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happe
         yield Happened(Event.EDITED, now._replace(holds="edited"))
 
 
-def _execute(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _execute(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     for late in lates(config, bounds):
         now = config._replace(late=late, holds="ran")
         yield Happened(Event.EXECUTED, now)
         yield Happened(Event.DOUBTED, now, Choice("waiting"), "crash")
 
 
-def _observe(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _observe(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     holds, idle = config.holds, config.idle + (config.attempt == 1)
-    now = config._replace(holds="", fallback=False)
+    now = config._replace(holds="", fallback=False, default=False)
     if holds == "empty":
         yield Happened(Event.OBSERVED, now._replace(nudges=config.nudges + 1, failure=""))
     elif holds == "thought":
@@ -150,29 +160,29 @@ def _observe(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happ
 
 
 def _observed_calls(config: Config, now: Config, idle: int, bounds: Bounds) -> Iterator[Happened]:
-    def tools(kept: str) -> Iterator[tuple[str, bool]]:
+    def tools(kept: str) -> Iterator[_Newest]:
         return _newest(bounds, config.attempt, late=config.late, kept=kept)
 
     more = config.failures + 1
     if config.attempt > 1:
         more = max(config.failures, min(more, bounds.limits.abort_after - 1))
     if config.holds != "refused":
-        for failure, fallback in tools(config.failure):
-            yield Happened(Event.OBSERVED, now._replace(idle=idle, failure=failure, fallback=fallback))
+        for newest in tools(config.failure):
+            yield Happened(Event.OBSERVED, now._replace(idle=idle, **newest._asdict()))
     if config.holds != "quiet":
         yield Happened(Event.OBSERVED, now._replace(idle=idle, failures=more, failure="reply-"))
     if config.holds not in ("refused", "quiet"):
-        for failure, fallback in tools("tool"):
-            yield Happened(Event.OBSERVED, now._replace(idle=idle, failures=more, failure=failure, fallback=fallback))
+        for newest in tools("tool"):
+            yield Happened(Event.OBSERVED, now._replace(idle=idle, failures=more, **newest._asdict()))
         for news in sorted({0, config.idle, idle}):
             found = now._replace(idle=news, failures=0)
             # What was new may have earned steps where none was left.
             earned = {config.spent, False} if bounds.adaptive and not news else {config.spent}
-            for (failure, fallback), spent in product((("", False), ("reply-", False), *tools("tool")), sorted(earned)):
-                yield Happened(Event.OBSERVED, found._replace(failure=failure, fallback=fallback, spent=spent))
+            for newest, spent in product((_Newest(), _Newest("reply-"), *tools("tool")), sorted(earned)):
+                yield Happened(Event.OBSERVED, found._replace(**newest._asdict(), spent=spent))
 
 
-def _decide(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _decide(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     tokens = ["over"]
     if bounds.limits.answer_reserve and not config.forced:
         tokens.append("answer")
@@ -184,27 +194,32 @@ def _decide(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happe
         yield Happened(Event.DECIDED, config, Choice(tokens=one))
 
 
-def _retry(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _retry(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     for late in lates(config, bounds):
         yield Happened(Event.WAITED, config._replace(late=late, attempt=config.attempt + 1))
 
 
-def _degrade(config: Config, bounds: Bounds, rung: Rung | None) -> Iterator[Happened]:
+def _degrade(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     lower = config._replace(degradations=config.degradations + 1, attempt=1)
-    if rung is Rung.FALLBACK:
+    taken = rung(config)
+    if taken is Rung.FALLBACK:
         yield Happened(Event.FALLBACK_CHOSEN, lower._replace(holds="fallback"))
         # The fallback's own mapping of arguments may fail.
-        another = Rung.STRATEGY in bounds.ladder and not config.spent
-        yield Happened(Event.STRATEGY_CHANGED, lower) if another else Happened(Event.EXHAUSTED, config)
-    elif rung is Rung.STRATEGY:
-        yield Happened(Event.STRATEGY_CHANGED, lower)
-    elif rung is Rung.ANSWER:
-        yield Happened(Event.ANSWER_FORCED, config._replace(forced=True, failure="", fallback=False, attempt=1))
+        taken = rung(config._replace(fallback=False))
+    if taken is Rung.DEFAULT:
+        yield Happened(Event.DEFAULTED, lower)
+    elif taken is Rung.STRATEGY:
+        yield Happened(Event.STRATEGY_CHANGED, lower._replace(changed=True))
+    elif taken is Rung.SIMPLER:
+        yield Happened(Event.SIMPLIFIED, lower._replace(simplified=True))
+    elif taken is Rung.ANSWER:
+        forced = config._replace(forced=True, failure="", fallback=False, default=False, attempt=1)
+        yield Happened(Event.ANSWER_FORCED, forced)
     else:
         yield Happened(Event.EXHAUSTED, config)
 
 
-OUTCOMES: Final[Mapping[State, Callable[[Config, Bounds, Rung | None], Iterator[Happened]]]] = {
+OUTCOMES: Final[Mapping[State, Callable[[Config, Bounds, RungOf], Iterator[Happened]]]] = {
     State.PLAN: _plan,
     State.VALIDATE: _validate,
     State.REVIEW: _review,
@@ -214,4 +229,4 @@ OUTCOMES: Final[Mapping[State, Callable[[Config, Bounds, Rung | None], Iterator[
     State.RETRY: _retry,
     State.DEGRADE: _degrade,
 }
-"""What can happen in each state; the rung is the one that DEGRADE would take."""
+"""What can happen in each state, given the rung that DEGRADE would take in a configuration."""

@@ -53,7 +53,9 @@ _GOES_ON: Final[Mapping[tuple[State, Event], frozenset[State]]] = {
     (State.EXECUTE, Event.DOUBTED): frozenset({State.REVIEW, State.OBSERVE}),
     (State.RETRY, Event.WAITED): frozenset({State.PLAN, State.EXECUTE}),
     (State.DEGRADE, Event.FALLBACK_CHOSEN): frozenset({State.VALIDATE}),
+    (State.DEGRADE, Event.DEFAULTED): frozenset({State.PLAN}),
     (State.DEGRADE, Event.STRATEGY_CHANGED): frozenset({State.PLAN}),
+    (State.DEGRADE, Event.SIMPLIFIED): frozenset({State.PLAN}),
     (State.DEGRADE, Event.ANSWER_FORCED): frozenset({State.PLAN}),
 }
 """Where a reply and what came of its calls must go on to, unless the run is stopped, so that nothing of it is lost."""

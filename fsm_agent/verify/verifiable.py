@@ -28,6 +28,8 @@ class Verifiable:
             ladder=setup.ladder,
             tool_retries=max((tool.retry or 0 for tool in setup.tools), default=0),
             summaries=hasattr(setup.memory, "leaving"),
+            simpler=bool(setup.simpler),
+            defaults=any(tool.default is not None for tool in setup.tools.known()),
             policy=setup.policy,
             tools=None if setup.policy is None else [one for one in setup.policy.tools if setup.tools.resolve(one)],
             most=most,

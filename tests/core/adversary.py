@@ -77,7 +77,14 @@ def give(amount: int) -> str:
     return f"{amount}"
 
 
+@tool(default="unknown", requires_approval=lambda arguments: arguments["q"] == "y")
+def guessed(q: str) -> str:
+    """Find something; a default stands in for it."""
+    return q
+
+
 ALL_TOOLS: tuple[Tool, ...] = (*TOOLS, weak, hopeless, lend, give)
+WITH_DEFAULT: tuple[Tool, ...] = (*ALL_TOOLS, guessed)
 NAMES = [*(one.name for one in ALL_TOOLS), "nothing", "functions.look", ""]
 
 
@@ -108,13 +115,14 @@ limits = st.builds(
     on_limit=st.sampled_from(["answer", "stop"]),
     in_doubt=st.sampled_from(["review", "review", "tell"]),
 )
-ALL_RUNGS = ("fallback", "strategy", "answer")
-ladders = rarely(st.sets(st.sampled_from(ALL_RUNGS)), ALL_RUNGS, one_in=3)
+ALL_RUNGS = ("fallback", "default", "strategy", "simpler", "answer", "stop")
+ladders = rarely(st.lists(st.sampled_from(ALL_RUNGS), unique=True), ALL_RUNGS[:5], one_in=3)
 
 
 def setup_of(limits: Limits, dialect: str, memory: Memory, ladder: Iterable[str], **more: Any) -> Setup:
-    """A setup with all tools of this module."""
-    return make_setup(limits=limits, tools=ALL_TOOLS, dialect=dialect, memory=memory, ladder=ladder, **more)
+    """A setup with all tools of this module that have no default, unless `more` says otherwise."""
+    given = {"tools": ALL_TOOLS, **more}
+    return make_setup(limits=limits, dialect=dialect, memory=memory, ladder=ladder, **given)
 
 
 sizes = st.integers(1, 3)
@@ -136,6 +144,9 @@ setups: st.SearchStrategy[Setup] = st.builds(
     ladder=ladders,
     temperature=st.sampled_from([None, 0.5, Cooling(0.3, after=2)]),
     policy=rarely(policies([*(one.name for one in ALL_TOOLS), "steady"]), None, one_in=3),
+    tools=st.sampled_from([ALL_TOOLS, WITH_DEFAULT]),
+    simpler=st.sampled_from([(), ("look", "poll")]),
+    withhold=st.booleans(),
 )
 
 small = st.integers(0, 2)
@@ -149,6 +160,7 @@ fitting: dict[str, st.SearchStrategy[Any]] = {
     "hopeless": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
     "lend": st.fixed_dictionaries({"amount": st.integers(1, 4)}),
     "give": st.fixed_dictionaries({"amount": st.integers(1, 2)}),
+    "guessed": st.fixed_dictionaries({"q": st.sampled_from("xy")}),
 }
 wild = st.sampled_from([{}, {"q": 3}, {"q": "x", "dry_run": True}, None, "", "{", '{"q": "x"', '{"q": "x"}', "[1]"])
 ids = st.sampled_from(["", "", "call_0", "call_1"])

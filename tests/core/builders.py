@@ -114,7 +114,7 @@ def make_setup(
         dialect=dialect_for(dialect),
         memory=Full() if memory is None else memory,
         system=system,
-        ladder=frozenset(ladder),
+        ladder=tuple(ladder),
         **more,
     )
 

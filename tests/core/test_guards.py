@@ -57,7 +57,7 @@ def case(
 ) -> None:
     """Write a case down. `given` are the limits that differ, by their names, and fields of the context."""
     limits = {key: value for key, value in given.items() if key in Limits.model_fields}
-    setup = {key: given[key] for key in ("tools", "ladder", "system") if key in given}
+    setup = {key: given[key] for key in ("tools", "ladder", "system", "simpler") if key in given}
     fields = {key: value for key, value in given.items() if key not in limits and key not in setup}
 
     def ctx() -> Context:
@@ -373,6 +373,21 @@ case("can_degrade", "the last one", True, rungs("fallback", 2), degradations=2, 
 case("can_degrade", "one too many", False, rungs(None, 3), degradations=3, **FRAGILE)
 case("can_degrade", "a ladder without a fallback", True, rungs("strategy"), ladder=("strategy",), **FRAGILE)
 case("can_degrade", "a ladder with a fallback only", False, rungs(None), ladder=("fallback",), **ONE_BAD)
+case("can_degrade", "an answer is left", True, rungs("answer"), ladder=("fallback", "answer"), **ONE_BAD)
+case("can_degrade", "no answer where none may be", False, rungs(None), ladder=("answer",), on_limit="stop", **ONE_BAD)
+case(
+    "can_degrade",
+    "a stop, when all is used",
+    True,
+    rungs("stop", 3),
+    ladder=("strategy", "stop"),
+    degradations=3,
+    **ONE_BAD,
+)
+case("can_degrade", "simpler tools", True, rungs("simpler"), ladder=("simpler",), simpler=("look",), **ONE_BAD)
+case(
+    "can_degrade", "simpler tools that are gone", False, rungs(None), ladder=("simpler",), simpler=("gone",), **ONE_BAD
+)
 case("can_degrade", "no step left for a strategy", False, rungs(None), step=10, **ONE_BAD)
 case("can_degrade", "one step left for a strategy", True, rungs("strategy"), step=9, **ONE_BAD)
 case("can_degrade", "no step left, but a fallback", True, rungs("fallback"), step=10, **FRAGILE)

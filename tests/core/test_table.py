@@ -67,6 +67,12 @@ def unmappable(q: str) -> str:
     return q
 
 
+@tool(default="unknown")
+def guessed(q: str) -> str:
+    """Find something; a default stands in for it."""
+    return q
+
+
 PAY = asks(raw("pay", to="Ada", amount=5))
 SHAKY = asks(raw("shaky", q="x"))
 THINKS = says('{"action": "THINK", "action_input": {"thought": "hm"}}')
@@ -190,6 +196,16 @@ CASES: Mapping[str, Case] = {
     "RETRY --waited--> EXECUTE": Case(script=[ADD, fails(retryable=True), waits], asked="retrying_model-"),
     "DEGRADE --fallback_chosen--> VALIDATE": Case(script=[SHAKY, fails("one"), SHAKY, fails("two")]),
     "DEGRADE --strategy_changed--> PLAN": Case(script=TWO_FAIL),
+    "DEGRADE --defaulted--> PLAN": Case(
+        script=[asks(raw("guessed", q="x")), fails("one")],
+        limits={"degrade_after": 1},
+        setup={"tools": (*TOOLS, guessed), "ladder": ("default",)},
+    ),
+    "DEGRADE --simplified--> PLAN": Case(
+        script=[ADD, fails("one")],
+        limits={"degrade_after": 1},
+        setup={"ladder": ("simpler",), "simpler": ("look",)},
+    ),
     "DEGRADE --answer_forced--> PLAN": Case(script=[ADD], limits={"max_tool_calls": 0}),
     "DEGRADE --exhausted--> ABORT": Case(
         script=[asks(raw("unmappable", q="x")), fails("one")],
@@ -363,7 +379,9 @@ def test_the_rows_are_those_of_the_design() -> None:
     assert targets[State.REVIEW] == {(State.VALIDATE, Event.ACCEPTED), (State.EXECUTE, Event.DOUBTED)}
     assert targets[State.RETRY] == targets[State.PLAN] - {
         (State.RETRY, Event.WAITED),
+        (State.DEGRADE, Event.DEFAULTED),
         (State.DEGRADE, Event.STRATEGY_CHANGED),
+        (State.DEGRADE, Event.SIMPLIFIED),
         (State.DEGRADE, Event.ANSWER_FORCED),
         (State.PLAN, Event.COMPACTED),
         (State.PLAN, Event.SUMMARY_FAILED),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +21,7 @@ from fsm_agent.verify.configuration import Bounds, Config, abstracted
 from fsm_agent.verify.graph import Arc, Graph, explore
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.longest import Worst, measure
-from tests.core.adversary import ALL_TOOLS, drive_with, memories, new_play, setup_of
+from tests.core.adversary import ALL_TOOLS, WITH_DEFAULT, drive_with, memories, new_play, setup_of
 from tests.core.builders import (
     ANSWERS,
     APPROVES,
@@ -69,11 +70,23 @@ TIGHT = (
     (Limits(max_steps=5, max_tool_calls=3, token_budget=1_500, degrade_after=1, abort_after=1, backoff_max=3.0), ()),
 )
 
+LOW = Limits(
+    max_steps=5, max_nudges=0, max_retries=0, degrade_after=1, abort_after=4, max_degradations=3, token_budget=None
+)
+FALLING: tuple[tuple[Limits, tuple[str, ...], dict[str, Any]], ...] = (
+    (LOW, ("fallback", "default", "strategy", "simpler", "answer"), {"tools": WITH_DEFAULT, "simpler": ("look",)}),
+    (LOW, ("strategy", "simpler", "default", "stop"), {"tools": WITH_DEFAULT, "simpler": ("look",), "withhold": True}),
+    (LOW, ("fallback", "simpler", "answer"), {"simpler": ("look", "guessed"), "withhold": True}),
+)
+
 
 @lru_cache(maxsize=16)
-def explored(limits: Limits, ladder: frozenset[str]) -> tuple[Judge, Graph, dict[Config, int], Worst]:
+def explored(
+    limits: Limits, ladder: tuple[str, ...], simpler: bool, defaults: bool
+) -> tuple[Judge, Graph, dict[Config, int], Worst]:
     """The graph for these limits, the number of each configuration, and the longest path."""
-    judge = Judge(DEFAULT_MACHINE, Bounds(limits, ladder, max(limits.max_retries, RETRIES)))
+    retries = max(limits.max_retries, RETRIES)
+    judge = Judge(DEFAULT_MACHINE, Bounds(limits, ladder, retries, simpler=simpler, defaults=defaults))
     graph = explore(judge, 400_000)
     return (
         judge,
@@ -95,7 +108,9 @@ def goes(graph: Graph, source: int, record: Transitioned | Row, target: int) -> 
 
 def assert_covered(setup: Setup, records: Sequence[Transitioned | Row], contexts: Sequence[Context]) -> None:
     """Every configuration and every transition of a real run was explored, and the run is no longer than the longest path."""
-    judge, graph, numbers, worst = explored(setup.limits, setup.ladder)
+    judge, graph, numbers, worst = explored(
+        setup.limits, setup.ladder, bool(setup.simpler), any(one.default is not None for one in setup.tools.known())
+    )
     at = numbers[Config(INITIAL)]
     for record, ctx in zip(records, contexts, strict=True):
         config = abstracted(ctx, record.target, record.event, judge.bounds)
@@ -113,16 +128,16 @@ def assert_covered(setup: Setup, records: Sequence[Transitioned | Row], contexts
 @settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
 @given(
     data=st.data(),
-    tight=st.sampled_from(TIGHT),
+    tight=st.sampled_from([*((*one, {}) for one in TIGHT), *FALLING]),
     dialect=st.sampled_from(["native", "json_action", "react"]),
     memory=memories,
 )
 def test_every_transition_of_a_real_run_is_explored(
-    data: st.DataObject, tight: tuple[Limits, tuple[str, ...]], dialect: str, memory: Memory
+    data: st.DataObject, tight: tuple[Limits, tuple[str, ...], dict[str, Any]], dialect: str, memory: Memory
 ) -> None:
     """Whatever hypothesis makes of model, tools, people, clock and crashes, the explored graph holds it, and no run is longer."""
-    limits, ladder = tight
-    play = drive_with(data.draw, new_play(setup_of(limits, dialect, memory, ladder)))
+    limits, ladder, more = tight
+    play = drive_with(data.draw, new_play(setup_of(limits, dialect, memory, ladder, **more)))
     assert play.run.state in TERMINAL
     assert_covered(play.run.ctx.setup, play.run.transitions, play.contexts)
 

@@ -1,0 +1,33 @@
+"""Which tools the model may call: all that are registered, or those that the ladder has left. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fsm_agent.context import Context
+
+__all__ = ["SIMPLER", "narrowed", "offered"]
+
+SIMPLER: Final = "simpler"
+"""The rung that leaves a run only its simpler tools."""
+
+
+def narrowed(ctx: Context) -> tuple[str, ...] | None:
+    """The names of the tools that are left, in the order of the registry; None while all are.
+
+    Of the simpler tools, once they are all that is left, those that are registered still. A tool that was withheld is left out, unless
+    none would remain.
+    """
+    simplified = SIMPLER in ctx.rungs
+    if not simplified and not ctx.withheld:
+        return None
+    names = ctx.setup.tools.names()
+    if simplified:
+        names = tuple(name for name in names if name in ctx.setup.simpler)
+    return tuple(name for name in names if name not in ctx.withheld) or names
+
+
+def offered(ctx: Context) -> tuple[str, ...]:
+    """The names of the tools that the model may call."""
+    left = narrowed(ctx)
+    return ctx.setup.tools.names() if left is None else left
