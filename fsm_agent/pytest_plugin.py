@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--fsm-cov-table",
         metavar="MODULE:ATTR",
-        help="Another table: rows, a Machine, or an Agent. Default: the one of fsm_agent.",
+        help="Another table: rows, a Table, a Machine, or an Agent. Default: the one of fsm_agent.",
     )
     group.addoption(
         "--fsm-cov-report",
@@ -162,7 +162,7 @@ def _rows(name: str | None) -> Any:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(f"--fsm-cov-table={name}: {error}; write MODULE:ATTR") from error
-    found = getattr(found, "machine", found)
+    found = getattr(found, "_machine", found) if not hasattr(found, "rows") else found
     return getattr(found, "rows", found)
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from fsm_agent import Agent, Approve, Deny, Edit, Limits, State
 from fsm_agent.alphabet import Event, StopReason
-from fsm_agent.context import Failure
+from fsm_agent.context import Context, Failure
 from fsm_agent.effects import AskHuman, CallModel, CallTools, Cancelled, Expired, Returned, Wait
 from fsm_agent.errors import DefinitionError, IllegalTransition
 from fsm_agent.guards import GUARDS, Guard
 from fsm_agent.machine import Machine
-from fsm_agent.table import TABLE, Row
-from fsm_agent.testing import ScriptedModel, at, call, reply
+from fsm_agent.table import TABLE, Row, extend, state
+from fsm_agent.testing import ScriptedModel, at, call, reply, run_until
 from tests.core.builders import TOOLS, add, pay
 
 
@@ -256,3 +256,28 @@ def test_firing_changes_nothing() -> None:
     here = at(State.DECIDE, steps=10)
     assert here.fire() == here.fire()
     assert {*here.fire().guards} <= {*GUARDS}
+
+
+def test_a_state_of_ones_own_is_one_like_any_other() -> None:
+    """With a table that was extended, its states and events are named, fired and resolved as those of the package are."""
+
+    @state("COMPLIANCE", events=("cleared", "flagged"))
+    def seen(ctx: Context) -> str:
+        """Look at the calls."""
+        return "cleared" if ctx.calls else "flagged"
+
+    table = extend(
+        states=[seen],
+        instead={"VALIDATE --accepted--> EXECUTE": "VALIDATE --accepted--> COMPLIANCE"},
+        rows=["COMPLIANCE --cleared--> EXECUTE", "COMPLIANCE --flagged--> OBSERVE"],
+    )
+    assert at("COMPLIANCE", table=table).fire("flagged").target is State.OBSERVE
+    agent = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), tools=[add], table=table)
+    cleared = at(State.VALIDATE, agent=agent, reply=call("add", a=1, b=2)).resolve()
+    assert str(cleared.target) == "COMPLIANCE"
+    assert cleared.then.resolve().target is State.EXECUTE
+    assert at("compliance", agent=agent, reply=call("add", a=1, b=2)).resolve().target is State.EXECUTE
+    stopped = run_until(agent, "COMPLIANCE", "Add.")
+    assert (str(stopped.state), stopped.go_on().answer) == ("COMPLIANCE", "3")
+    with pytest.raises(DefinitionError, match="there is no state 'COMPLIANCE'; there are PLAN"):
+        at("COMPLIANCE")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from fsm_agent.alphabet import StopReason
+from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.context import Cause, Context, Failure
 from fsm_agent.effects import Usage
 from fsm_agent.errors import DefinitionError
@@ -16,6 +16,7 @@ from fsm_agent.limits import Limits
 
 __all__ = ["Known", "member", "named_fields"]
 
+_Kind = TypeVar("_Kind", State, Event)
 _FIELDS: Final = frozenset(one.name for one in dataclasses.fields(Context) if one.init) - {"setup"}
 _WORDS: Final = {
     "steps": "step",
@@ -101,9 +102,10 @@ def named_fields(given: Mapping[str, Any], limits: Limits | Mapping[str, Any] | 
     return Known({**(limits or {}), **own}, said)
 
 
-def member(kind: Any, given: Any, what: str) -> Any:
-    """The member of an enum that `given` names, whatever its case. Raises `DefinitionError` for none."""
-    for one in kind:
-        if str(given).casefold() == str(one).casefold():
-            return one
-    raise DefinitionError(f"there is no {what} {str(given)!r}; there are {', '.join(kind)}")
+def member(kind: type[_Kind], given: object, what: str, known: Iterable[str]) -> _Kind:
+    """The state or event among `known` that `given` names, whatever its case. Raises `DefinitionError` for none."""
+    names = list(dict.fromkeys(known))
+    for name in names:
+        if str(given).casefold() == name.casefold():
+            return kind.named(name)
+    raise DefinitionError(f"there is no {what} {str(given)!r}; there are {', '.join(names)}")

@@ -76,6 +76,8 @@ def _check(story: Story) -> None:
     why = next((_REFUSED[kind] for kind in outcomes if kind in _REFUSED), "")
     if not last or last[0].target not in TERMINAL:
         why = "it has not ended"
+    elif header.get("table"):
+        why = "it went by a table of its own, which the test could not make"
     elif header.get("forked"):
         why = "it is a fork: its beginning is in another run"
     elif "changed" in kinds:

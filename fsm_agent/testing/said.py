@@ -22,6 +22,7 @@ from fsm_agent.effects import (
     Replied,
     Result,
     Returned,
+    Wait,
     Waited,
 )
 from fsm_agent.effects import Call as CheckedCall
@@ -53,7 +54,7 @@ def outcome_from(state: State, ctx: Context, effect: Effect | None, given: Any) 
         raise DefinitionError("VALIDATE reads a reply: give it to at(State.VALIDATE, reply=...)")
     if given is not None:
         raise DefinitionError(f"{state} asks for nothing that could come to {given!r}: resolve() takes no outcome here")
-    return Waited(ctx.at) if state is State.RETRY else None
+    return Waited(ctx.at) if isinstance(effect, Wait) else None
 
 
 def replied(given: Any, *, at: float = 0.0) -> Replied | ModelFailed:

@@ -87,7 +87,7 @@ class At:
         Raises `fsm_agent.errors.IllegalTransition` for an event that the table has no row for here, `DefinitionError` when it has to be
         said which.
         """
-        what = self._only_event() if event is None else member(Event, event, "event")
+        what = self._only_event() if event is None else self._event(event)
         return self._transition(what, self.machine.fire(self.state, what, self.context))
 
     def enter(self) -> Effect | None:
@@ -106,6 +106,9 @@ class At:
         made = outcome_from(self.state, self.context, self.enter(), outcome)
         fired = turn(self.machine, self.state, self.context, made)
         return self._transition(fired.row.event, fired)
+
+    def _event(self, given: Event | str) -> Event:
+        return member(Event, given, "event", [*Event, *(row.event for row in self.machine.rows)])
 
     def _transition(self, event: Event, fired: Fired) -> Transition:
         return Transition(
@@ -150,9 +153,9 @@ def at(
 ) -> At:
     """A run that stands in `state`, for one transition: `at(State.DECIDE, steps=10, limits=Limits(max_steps=10)).fire()`.
 
-    `agent` gives limits, tools, dialect, memory, system text and ladder; what else is given takes the place of its own. `table` is a table
-    of your own, as rows or as a machine. `reply` is what the model has said (as for `At.resolve` in PLAN) and `results` what its calls
-    gave; they go through the real states on the way here, so that calls are checked, and their results counted.
+    `agent` gives table, limits, tools, dialect, memory, system text and ladder; what else is given takes the place of its own. `table` is a
+    table of your own, as `extend` makes it, as rows or as a machine. `reply` is what the model has said (as for `At.resolve` in PLAN) and
+    `results` what its calls gave; they go through the real states on the way here, so that calls are checked, and their results counted.
 
     `fields` say what the run knows: any field of `fsm_agent.context.Context` by its name, any limit by its name, and the words that stand
     for them: `steps`, `tokens`, `elapsed` (seconds), `retries`, `empty_replies`, `reason` and so on. `failure` may be "model", "tool" or
@@ -160,13 +163,13 @@ def at(
 
     Raises `fsm_agent.errors.DefinitionError` for a name that there is not, with the nearest one that there is.
     """
-    where = member(State, state, "state")
+    machine = table if isinstance(table, Machine) else Machine(table) if table is not None else _machine_of(agent)
+    where = member(State, state, "state", machine.states)
     known = named_fields(fields, limits)
     setup = _setup(
         agent, limits=known.limits, tools=tools, dialect=dialect, memory=memory, system=system, ladder=ladder
     )
     ctx = Context(setup=setup, run_id="run-1", task=task, language=language, history=(task_block(task),))
-    machine = table if isinstance(table, Machine) else DEFAULT_MACHINE if table is None else Machine(table)
     arrived = _arrived(ctx, where, machine, reply, results)
     return At(state=where, context=known.applied(arrived), machine=machine)
 
@@ -195,13 +198,18 @@ def _setup(
     )
 
 
+def _machine_of(agent: Agent | None) -> Machine:
+    return DEFAULT_MACHINE if agent is None else agent._machine
+
+
 def _blank() -> Setup:
     return Setup(limits=Limits(), tools=Registry(), dialect=dialect_for("native"), memory=Full(), ladder=LADDER)
 
 
 def _arrived(ctx: Context, state: State, machine: Machine, reply: Any, results: Any) -> Context:
     """The context after the states that a reply comes through before `state`."""
-    passed = _ROUND.get(state, _PAST)
+    # A state of one's own stands where its rows lead: after the checks, or after the results where there are any.
+    passed = _ROUND[State.EXECUTE] if state.is_own and results is None else _ROUND.get(state, _PAST)
     if reply is None:
         if results is not None:
             raise DefinitionError("results are those of calls: give them too, as reply=call(...)")

@@ -11,7 +11,7 @@ from fsm_agent.agent import Agent
 from fsm_agent.alphabet import TERMINAL, State, Status
 from fsm_agent.context import Context
 from fsm_agent.effects import Decision, Effect
-from fsm_agent.machine import DEFAULT_MACHINE, Machine
+from fsm_agent.machine import Machine
 from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.runs import Pauses
 from fsm_agent.testing.asserts import told
@@ -76,7 +76,7 @@ def run_until(agent: Agent, state: State | str, task: Any, config: Any = None) -
 def _pausing(agent: Agent, state: State | str) -> Iterator[State]:
     """The agent with a pause before one state alone, and afterwards with those that it had. A run ends by itself in a terminal state."""
     before: Pauses = agent._pauses
-    wanted: State = member(State, state, "state")
+    wanted = member(State, state, "state", agent._machine.states)
     agent.pause_at(*({wanted} - TERMINAL))
     try:
         yield wanted
@@ -86,7 +86,7 @@ def _pausing(agent: Agent, state: State | str) -> Iterator[State]:
 
 def _stopped(agent: Agent, wanted: State, result: RunResult) -> StoppedRun:
     __tracebackhide__ = True
-    machine = DEFAULT_MACHINE
+    machine = agent._machine
     if wanted in TERMINAL and result.path()[-1:] == (wanted,):
         return StoppedRun(agent=agent, state=wanted, context=None, effect=None, result=result)
     found = _found(agent, result, machine)
