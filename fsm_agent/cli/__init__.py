@@ -104,6 +104,7 @@ def _run(
             "--store (fsm-agent approve, deny, edit, answer)."
         ),
     ] = "ask",
+    policy: options.PolicyFile = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
@@ -119,8 +120,16 @@ def _run(
 ) -> None:
     """Run TASK to its end: the answer on standard output, what happens and the summary on standard error."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import choice, origin, run, stores, toolbox  # noqa: PLC0415 - the engine, for commands that run it
+    from fsm_agent.cli import (  # noqa: PLC0415 - the engine, for commands that run it
+        choice,
+        origin,
+        policy_file,
+        run,
+        stores,
+        toolbox,
+    )
 
+    rules = policy_file.policy_from(policy)
     read, offered, chosen = (
         run.read_task(task),
         toolbox.toolbox(tools, files),
@@ -147,6 +156,7 @@ def _run(
             system=system,
             language=language,
             approve=approve,
+            policy=rules,
             store=trails,
             origin=made.data(),
         )
@@ -268,15 +278,17 @@ def _verify(
             show_default=False,
         ),
     ] = None,
+    policy: options.PolicyFile = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Prove that every run ends under these limits, and print the worst case. Ends with 1 when something is wrong."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import verify  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import policy_file, verify  # noqa: PLC0415 - the engine, for commands that show it
 
-    if not verify.show_certificate(configured, summaries=summaries, most=most, as_json=as_json):
+    rules = policy_file.policy_from(policy)
+    if not verify.show_certificate(configured, summaries=summaries, most=most, policy=rules, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -295,14 +307,22 @@ def _diagram(
         str | None,
         typer.Option("--run", metavar="RUN", help="Draw this run into it, under its own limits.", show_default=False),
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", metavar="FILE", help="Draw this tool policy (JSON) instead.", show_default=False),
+    ] = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
     """Draw the machine with the limits as configured: Mermaid, DOT, SVG, PNG, Markdown or CSV."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import diagram  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import diagram, policy_file  # noqa: PLC0415 - the engine, for commands that show it
 
+    rules = policy_file.policy_from(policy)
+    if rules is not None:
+        diagram.show_policy(rules, diagram.Place(output, format))
+        return
     diagram.show_diagram(configured, diagram.Place(output, format), detail=detail, run=run, store=store)
 
 

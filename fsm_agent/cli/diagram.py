@@ -10,11 +10,13 @@ from typing import Final, get_args
 from fsm_agent.cli.console import note, put
 from fsm_agent.cli.stores import stored_run
 from fsm_agent.diagrams import Detail, Format, PngDiagram, TextDiagram, diagram, diff
+from fsm_agent.diagrams.policy import policy_diagram
 from fsm_agent.errors import RunError
 from fsm_agent.limits import Limits
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.trail import Entry
 
-__all__ = ["Place", "recorded", "show_diagram", "show_diff"]
+__all__ = ["Place", "recorded", "show_diagram", "show_diff", "show_policy"]
 
 _SUFFIXES: Final[dict[str, Format]] = {
     ".mmd": "mermaid",
@@ -57,6 +59,11 @@ def show_diagram(limits: Limits, place: Place, *, detail: Detail, run: str | Non
         return
     entries, own = recorded(store, run)
     _put(diagram(format, entries, limits=own, detail=detail), place)
+
+
+def show_policy(policy: ToolPolicy, place: Place) -> None:
+    """A tool policy as a machine of its own. Raises `FsmAgentError` for what cannot be drawn."""
+    _put(policy_diagram(policy, place.written_as), place)
 
 
 def show_diff(first: str, second: str, place: Place, *, store: str | None) -> None:

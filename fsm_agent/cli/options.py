@@ -26,6 +26,7 @@ __all__ = [
     "Log",
     "Model",
     "Output",
+    "PolicyFile",
     "Quiet",
     "Store",
     "Tools",
@@ -101,6 +102,12 @@ Store = Annotated[
         metavar="FILE",
         help="Where runs are kept: an SQLite file, a directory (JSON Lines), or postgresql://... Default: FSM_AGENT_STORE.",
         show_default=False,
+    ),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy", metavar="FILE", help="A tool policy as JSON, as ToolPolicy.to_data() gives it.", show_default=False
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else there.")]

@@ -19,10 +19,11 @@ from fsm_agent.context import Setup
 from fsm_agent.dialects import dialect_for, is_local
 from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError
 from fsm_agent.limits import Limits
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
-__all__ = ["Origin", "agent_of", "limits_of", "order_of", "setup_of"]
+__all__ = ["Origin", "agent_of", "limits_of", "order_of", "policy_of", "setup_of"]
 
 _MADE_BY: Final = "fsm-agent run"
 
@@ -104,6 +105,12 @@ def limits_of(stored: Stored) -> Limits:
     return limits
 
 
+def policy_of(stored: Stored) -> ToolPolicy | None:
+    """The tool policy that the run began with, and is under as long as it lasts."""
+    rules = stored.story.header["setup"].get("policy")
+    return None if rules is None else ToolPolicy.of(rules)
+
+
 def _choice(origin: Origin, given: Given, environ: Mapping[str, str]) -> Choice:
     if given.model is not None:
         return choose(given.model, given.base_url or (None if is_local(given.model) else origin.base_url), environ)
@@ -132,7 +139,7 @@ def order_of(stored: Stored, given: Given) -> Order:
     """The order that the run was begun with, changed as the command line says. Raises `FsmAgentError` for what cannot be made again."""
     origin = Origin.of(stored)
     language: Any = origin.language
-    policy: Any = given.approve or origin.approve
+    asks: Any = given.approve or origin.approve
     return Order(
         task=str(stored.story.header["task"]),
         choice=_choice(origin, given, os.environ),
@@ -142,7 +149,8 @@ def order_of(stored: Stored, given: Given) -> Order:
         system=origin.system,
         language=language,
         memory=memory_of(origin.memory),
-        approve=policy if policy in get_args(Policy) else "ask",
+        approve=asks if asks in get_args(Policy) else "ask",
+        policy=policy_of(stored),
         store=stored.journal.store,
         origin=stored.story.origin,
     )
@@ -159,6 +167,7 @@ def setup_of(stored: Stored, given: Given) -> Setup:
         dialect=dialect_for(origin.dialect, origin.model),
         memory=memory_of(origin.memory),
         system=origin.system,
+        policy=policy_of(stored),
     )
 
 

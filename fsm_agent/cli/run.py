@@ -27,6 +27,7 @@ from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.memory import Full, Memory, Window
 from fsm_agent.observe import Logger, json_logger, silent_logger
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.records import RunResult, Token
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
@@ -62,6 +63,7 @@ class Order:
     language: Language | None = None
     memory: Memory = field(default_factory=Window)
     approve: Policy = "ask"
+    policy: ToolPolicy | None = None
     store: TrailStore | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
 
@@ -147,6 +149,7 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
             system=order.system,
             language=order.language,
             memory=order.memory,
+            policy=order.policy,
             approve=approve,
             logger=logger,
             observers=(view.moved,),
