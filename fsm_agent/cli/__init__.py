@@ -94,9 +94,7 @@ def _run(
         Literal["en", "zh"] | None,
         typer.Option(help="The language the model is addressed in. Default: that of the task.", show_default=False),
     ] = None,
-    memory: Annotated[
-        str, typer.Option(metavar="full|window:N", help="What the model sees of the run: all, or the newest N rounds.")
-    ] = "window:5",
+    memory: options.Memory = "window:5",
     approve: Annotated[
         Policy,
         typer.Option(
@@ -211,9 +209,7 @@ def _demo(
 def _tools(
     tools: options.Tools = None,
     files: options.Files = None,
-    lint: Annotated[
-        bool, typer.Option("--lint", help="Say instead what a model will stumble over: names, descriptions, fields.")
-    ] = False,
+    lint: options.Lint = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -307,15 +303,12 @@ def _diagram(
         str | None,
         typer.Option("--run", metavar="RUN", help="Draw this run into it, under its own limits.", show_default=False),
     ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option("--policy", metavar="FILE", help="Draw this tool policy (JSON) instead.", show_default=False),
-    ] = None,
+    policy: options.PolicyFile = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
-    """Draw the machine with the limits as configured: Mermaid, DOT, SVG, PNG, Markdown or CSV."""
+    """Draw the machine with the limits as configured, or a tool policy: Mermaid, DOT, SVG, PNG, Markdown or CSV."""
     configured = _limits(limits, env_file)
     from fsm_agent.cli import diagram, policy_file  # noqa: PLC0415 - the engine, for commands that show it
 

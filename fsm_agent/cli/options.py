@@ -23,7 +23,9 @@ __all__ = [
     "Format",
     "GivenLimits",
     "Json",
+    "Lint",
     "Log",
+    "Memory",
     "Model",
     "Output",
     "PolicyFile",
@@ -102,6 +104,17 @@ Store = Annotated[
         metavar="FILE",
         help="Where runs are kept: an SQLite file, a directory (JSON Lines), or postgresql://... Default: FSM_AGENT_STORE.",
         show_default=False,
+    ),
+]
+Lint = Annotated[
+    bool, typer.Option("--lint", help="Say instead what a model will stumble over: names, descriptions, fields.")
+]
+Memory = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[:N]",
+        help="What the model sees of the run: full, window:N (the newest N rounds), messages:N, dual (results whole, their "
+        "reasoning for less long), summary:N (older rounds summarised by the model), facts:N (key facts of older rounds).",
     ),
 ]
 PolicyFile = Annotated[

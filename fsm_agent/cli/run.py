@@ -25,7 +25,7 @@ from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
-from fsm_agent.memory import Full, Memory, Window
+from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.observe import Logger, json_logger, silent_logger
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.records import RunResult, Token
@@ -35,6 +35,15 @@ from fsm_agent.trail import TrailStore
 __all__ = ["Order", "Watch", "carry_out", "memory_of", "read_task", "report"]
 
 _MAX_TASK_CHARS: Final = 1_000_000
+_MEMORIES: Final[Mapping[str, tuple[Callable[[], Memory], Callable[[int], Memory] | None]]] = {
+    "full": (Full, None),
+    "window": (Window, lambda rounds: Window(rounds=rounds)),
+    "messages": (MessageWindow, lambda messages: MessageWindow(messages=messages)),
+    "dual": (DualBuffer, None),
+    "summary": (SummaryWindow, lambda rounds: SummaryWindow(rounds=rounds)),
+    "facts": (KeyFacts, lambda rounds: KeyFacts(inner=Window(rounds=rounds))),
+}
+"""By its name on the command line: the memory as it is by default, and with a number of rounds or messages where it has one."""
 _LOST: Final = (
     "Nobody can be asked here, so the run ends. Run it at a terminal, decide with --approve yes|no, or keep it with "
     "--store FILE."
@@ -83,13 +92,20 @@ def read_task(given: str) -> str:
 
 
 def memory_of(text: str) -> Memory:
-    """`full`, or `window:N`. Raises `DefinitionError` for anything else."""
-    if text == "full":
-        return Full()
-    kind, _, rounds = text.partition(":")
-    if kind == "window" and ((rounds.isascii() and rounds.isdigit()) or not rounds):
-        return Window(rounds=int(rounds)) if rounds else Window()
-    raise DefinitionError(f"--memory {text!r}: write full, or window:N for the newest N rounds")
+    """What `--memory` names: `full`, `window:N`, `messages:N`, `dual`, `summary:N` or `facts:N`. Raises `DefinitionError` for all else.
+
+    N is the newest rounds (or messages) that are shown whole, by default what the memory itself has.
+    """
+    kind, colon, count = text.partition(":")
+    made = _MEMORIES.get(kind)
+    if made is not None and not colon:
+        return made[0]()
+    if made is not None and made[1] and count.isascii() and count.isdigit():
+        return made[1](int(count))
+    raise DefinitionError(
+        f"--memory {text!r}: write full, window:N (the newest N rounds), messages:N, dual, summary:N (older rounds summarised), "
+        "or facts:N (key facts of older rounds kept)"
+    )
 
 
 def carry_out(

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from fsm_agent.cli.run import memory_of
 from fsm_agent.dialects import DIALECTS
 from fsm_agent.limits import Limits
+from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.testing import call, fault, forever, reply, server
 from tests.cli.kit import Done, command, environment, fsm, process
 
@@ -188,7 +190,10 @@ def test_approve_no_refuses_what_needs_approval(here: Path) -> None:
         (["--max-steps", "many"], "max_steps: Input should be a valid integer"),
         (["--dialect", "latin"], "dialect 'latin' does not exist; there are native"),
         (["--memory", "window:0"], "rounds must be a whole number of at least 1"),
-        (["--memory", "all"], "--memory 'all': write full, or window:N"),
+        (["--memory", "all"], "--memory 'all': write full, window:N"),
+        (["--memory", "dual:3"], "--memory 'dual:3': write full, window:N"),
+        (["--memory", "summary:"], "--memory 'summary:': write full, window:N"),
+        (["--memory", "messages:0"], "messages must be a whole number of at least 1"),
         (["--tools", "nowhere:tool"], "there is no module nowhere, neither installed nor in"),
         (["--tools", "my_tools.py:send"], "there is no module my_tools.py; write my_tools:..."),
         (["--tools", "my_tools"], "write MODULE:ATTR"),
@@ -403,3 +408,21 @@ def test_a_secret_of_the_environment_is_never_shown(here: Path, monkeypatch: pyt
     done = run_with([forever(fault.unauthorized(f"Incorrect API key provided: {key}"))], "--json")
     assert done.code == 1
     assert key not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("full", Full()),
+        ("window", Window()),
+        ("window:2", Window(rounds=2)),
+        ("messages:8", MessageWindow(messages=8)),
+        ("dual", DualBuffer()),
+        ("summary", SummaryWindow()),
+        ("summary:3", SummaryWindow(rounds=3)),
+        ("facts:4", KeyFacts(inner=Window(rounds=4))),
+    ],
+)
+def test_every_memory_has_a_name_on_the_command_line(text: str, memory: Memory) -> None:
+    """What `--memory` names is the memory that the library has under its own defaults."""
+    assert memory_of(text) == memory

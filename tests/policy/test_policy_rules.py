@@ -91,6 +91,8 @@ def test_the_success_of_a_fallback_stands_for_what_was_asked() -> None:
     begun = SHOP.began(SHOP.start, "query_order")
     after = SHOP.succeeded(SHOP.began(begun, "archive"), "archive", "query_order")
     assert "discount" in free(SHOP, after)
+    own = ToolPolicy(Order("archive", "pay"))
+    assert own.allows(own.succeeded(own.began(own.start, "archive"), "archive", "query_order"), "pay")
 
 
 def test_a_refusal_says_what_is_missing_and_what_may_be_called_now() -> None:
