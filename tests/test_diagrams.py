@@ -28,6 +28,7 @@ from fsm_agent.diagrams.dot import as_dot
 from fsm_agent.diagrams.graphviz import available, rendered
 from fsm_agent.diagrams.image import tidied
 from fsm_agent.diagrams.mermaid import as_mermaid
+from fsm_agent.diagrams.palette import ARROWS, BOXES, DARK, INK, MARKED, PALE, PAPER, START
 from fsm_agent.diagrams.parts import Picture
 from fsm_agent.diagrams.picture import numbered, pictured
 from fsm_agent.diagrams.reference import FOLDER, files
@@ -685,3 +686,23 @@ def test_runs_are_seen_by_the_real_programs(mermaid: MermaidReader, graphviz: st
 def test_durations_are_said_in_their_unit(ms: float, said: str) -> None:
     """Milliseconds, seconds, minutes."""
     assert duration(ms) == said
+
+
+def test_an_overlay_keeps_the_label_of_a_loop_free() -> None:
+    """Where a run is drawn in, no arrow but the straight one comes to, or leaves, PLAN on the side of its own loop's label."""
+    text = diagram("dot", diagram_examples.failed())
+    others = [line for line in text.splitlines() if "s_PLAN" in line and "->" in line and 'label="' not in line]
+    sides = {
+        "straight": [line for line in others if line.strip().startswith(("start ->", "s_PLAN -> s_VALIDATE"))],
+        "loop": [line for line in others if "s_PLAN -> s_PLAN" in line],
+    }
+    assert all('tailport="w"' in line for line in sides["loop"])
+    rest = [line for line in others if line not in [*sides["straight"], *sides["loop"]]]
+    assert rest
+    assert all('port="e"' in line for line in rest)
+
+
+def test_every_colour_has_one_for_dark_screens() -> None:
+    """The page that shows a picture in the dark knows each colour that any picture has."""
+    drawn = (*BOXES.values(), *ARROWS.values(), *MARKED.values())
+    assert {PAPER, INK, PALE, START, *(colour for pair in drawn for colour in pair)} == set(DARK)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from html import escape
 from textwrap import TextWrapper, wrap
 from typing import Final
 
+from fsm_agent.diagrams.palette import ARROWS, BOXES, INK, MARKED, PALE, PAPER, START
 from fsm_agent.diagrams.parts import Arrow, Box, Line, Mark, Picture, Place, Way
 from fsm_agent.diagrams.text import has_wide, shown, wide_width
 
@@ -43,7 +45,7 @@ _GRAPH: Final = {
     "nodesep": "0.25",
     "ranksep": "0.2",
     "pad": "0.15",
-    "bgcolor": "white",
+    "bgcolor": PAPER,
     "fontname": "Arial",
     "fontsize": "10",
     "labeljust": "l",
@@ -51,26 +53,6 @@ _GRAPH: Final = {
 }
 _BOX: Final = {"shape": "box", "fontname": "Arial", "fontsize": f"{_BOX_SIZE}", "margin": "0.14,0.06", "height": "0.4"}
 _ARROW: Final = {"fontname": "Arial", "fontsize": f"{_ARROW_SIZE}", "arrowsize": "0.7"}
-
-_BOXES: Final = {
-    Place.STATE: ("#eef3fb", "#33475b"),
-    Place.DETOUR: ("#fff3d6", "#b07d00"),
-    Place.END: ("#dff3e0", "#1b7f4d"),
-    Place.FAILURE: ("#fbe3e1", "#b3261e"),
-    Place.ANYWHERE: ("#ffffff", "#777777"),
-}
-_ARROWS: Final = {
-    Way.MAIN: ("#1f3a5f", "#111111"),
-    Way.SIDE: ("#6b7280", "#333333"),
-    Way.DETOUR: ("#b07d00", "#7a5600"),
-    Way.FAILURE: ("#b3261e", "#b3261e"),
-    Way.ANYWHERE: ("#777777", "#555555"),
-}
-_MARKED: Final = {
-    Mark.UNTAKEN: ("#cfcfcf", "#9a9a9a"),
-    Mark.FIRST: ("#c2570c", "#c2570c"),
-    Mark.SECOND: ("#1d4ed8", "#1d4ed8"),
-}
 
 
 def as_dot(drawn: Picture) -> str:
@@ -89,28 +71,29 @@ def _parts(drawn: Picture) -> Iterator[str]:
     for turn, first in enumerate(drawn.starts):
         name = f"start{turn or ''}"
         group = "" if turn else ", group=main"
-        yield f'{name} [shape=circle, label="", width="0.14", height="0.14", style=filled, fillcolor="#1f3a5f"{group}];'
-        yield f'{name} -> {first} [weight="100", color="#1f3a5f"];'
+        yield f'{name} [shape=circle, label="", width="0.14", height="0.14", style=filled, fillcolor="{START}"{group}];'
+        yield f'{name} -> {first} [weight="100", color="{START}"];'
     straight = {end for arrow in drawn.arrows if arrow.straight for end in (arrow.source, arrow.target)}
     for box in drawn.boxes:
         yield f"{box.id} {_attributes(_look(box, straight=box.id in straight or box.main))};"
+    loops = {arrow.source for arrow in drawn.arrows if arrow.source == arrow.target and arrow.source in straight}
     for arrow in drawn.arrows:
-        yield f"{arrow.source} -> {arrow.target} [label={_label(arrow.lines)}, {_attributes(_line(arrow))[1:]};"
+        yield f"{arrow.source} -> {arrow.target} [label={_label(arrow.lines)}, {_attributes(_line(arrow, loops))[1:]};"
 
 
 def _look(box: Box, *, straight: bool) -> Mapping[str, str]:
-    fill, border = _BOXES[box.place]
+    fill, border = BOXES[box.place]
     style = "filled,dashed" if box.place is Place.ANYWHERE else "rounded,filled"
     width = 2.0 if box.main else 1.0
     said = shown("\n".join((box.name, *box.told)))
     look = {"label": _in_quotes(said)}
     if has_wide(said):
         look["width"] = f"{(wide_width(said, _BOX_SIZE) + _BOX_MARGIN) / _INCH:.2f}"
-    font = "#111111"
+    font = INK
     if box.mark is Mark.UNTAKEN:
-        fill, border, font = "#fafafa", *_MARKED[Mark.UNTAKEN]
-    elif box.mark in _MARKED:
-        border, width = _MARKED[box.mark][0], 2.0
+        fill, border, font = PALE, *MARKED[Mark.UNTAKEN]
+    elif box.mark in MARKED:
+        border, width = MARKED[box.mark].line, 2.0
     if box.ends:
         width = 3.5
     look |= {"style": style, "fillcolor": fill, "color": border, "fontcolor": font, "penwidth": f"{width:g}"}
@@ -121,8 +104,8 @@ def _look(box: Box, *, straight: bool) -> Mapping[str, str]:
     return look
 
 
-def _line(arrow: Arrow) -> Mapping[str, str]:
-    stroke, font = _MARKED.get(arrow.mark, _ARROWS[arrow.way])
+def _line(arrow: Arrow, loops: AbstractSet[str]) -> Mapping[str, str]:
+    stroke, font = MARKED.get(arrow.mark, ARROWS[arrow.way])
     bold = arrow.way is Way.MAIN if arrow.mark is Mark.NONE else arrow.mark is not Mark.UNTAKEN
     look = {
         "color": stroke,
@@ -135,8 +118,11 @@ def _line(arrow: Arrow) -> Mapping[str, str]:
     if arrow.way is Way.ANYWHERE or arrow.mark is Mark.SECOND:
         look["style"] = "dashed"
     if arrow.source == arrow.target:
-        # The arrows that come back to a state of the main path do so on its right.
         look |= {"tailport": "w", "headport": "nw"}
+    elif arrow.mark is not Mark.NONE and not arrow.straight:
+        # On its left, a state that leads to itself has the label of that. Where a run is drawn in, other arrows would cross it there.
+        look |= {"tailport": "e"} if arrow.source in loops else {}
+        look |= {"headport": "e"} if arrow.target in loops else {}
     if arrow.straight and arrow.mark is not Mark.UNTAKEN:
         look["weight"] = "50" if arrow.way is Way.FAILURE else "100"
     return look

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Final
 
+from fsm_agent.diagrams.palette import DARK, INK, PAPER
 from fsm_agent.diagrams.walk import duration
 from fsm_agent.report.figures import path_section, time_section
 from fsm_agent.report.markup import Child, Markup, content, el, trusted
@@ -21,12 +23,13 @@ from fsm_agent.trail.retold import moment
 __all__ = ["page"]
 
 _TITLE_CHARS: Final = 160
+_PARTS: Final = ("fill", "stroke")
 _ROLES: Final = {"human": "User", "ai": "Model", "tool": "Tool", "system": "System"}
 
 
 def page(shown: Report) -> str:
     """The whole document, the same for the same report."""
-    style = files("fsm_agent.report").joinpath("report.css").read_text(encoding="utf-8")
+    style = _style()
     sections = [
         ("outcome", "Outcome", _outcome(shown)),
         ("time", "Time and tokens", time_section(shown)),
@@ -67,6 +70,15 @@ def _head(shown: Report, style: str) -> Markup:
         el("link", rel="icon", href="data:,"),
         el("style", trusted(style)),
     )
+
+
+@cache
+def _style() -> str:
+    """The style sheet, and in it the colours of the picture for dark screens."""
+    sheet = files("fsm_agent.report").joinpath("report.css").read_text(encoding="utf-8")
+    dark = {**DARK, "white": DARK[PAPER], "black": DARK[INK]}
+    rules = [f'.picture [{part}="{light}"] {{ {part}: {shown}; }}' for light, shown in dark.items() for part in _PARTS]
+    return "\n".join([sheet, "@media screen and (prefers-color-scheme: dark) {", *rules, "}", ""])
 
 
 def _first_line(text: str) -> str:
