@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -136,6 +137,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             policy=fitting(policy, self.tools),
         )
         self._machine = DEFAULT_MACHINE if table is None else Machine(table)
+        self._begun = self._setup
         self._counter = counter_for(chosen)
         self._recall = recall
         asking = ModelPerformer(
@@ -163,6 +165,13 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             observers=self._observers,
             pauses=lambda: self._pauses,
         )
+
+    def _setup_now(self) -> Setup:
+        """The setup with the tools as they are now, which do not change with the registry while a run goes by them."""
+        tools = self.tools.snapshot()
+        if self._begun.tools is not tools:
+            self._begun = replace(self._setup, tools=tools, memo={})
+        return self._begun
 
     def _new_journal(
         self, store: TrailStore, chain: Chain | None, cipher: Cipher | None, origin: Mapping[str, Any] | None
@@ -327,7 +336,7 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             raise
         turn = earlier[-1].turn + 1 if earlier else 0
         ctx = Context(
-            setup=self._setup,
+            setup=self._setup_now(),
             run_id=run_id,
             task=task.text,
             language=language,
@@ -350,6 +359,8 @@ class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             ctx=ctx,
             job=job,
             machine=self._machine,
+            tools=self.tools,
+            tools_seen=ctx.setup.tools.version,
             observers=self._observers,
             pauses=self._pauses,
             trail=None if self._journal is None else self._journal.begin(ctx),

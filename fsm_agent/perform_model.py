@@ -20,6 +20,7 @@ from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
 from fsm_agent.replies import ChunkReader, failed, read_message
 from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.spec import Tool
 
 __all__ = ["ModelPerformer"]
 
@@ -230,7 +231,8 @@ class ModelPerformer:
         return found, {}
 
     def _bind(self, model: BaseChatModel, names: Sequence[str]) -> tuple[Runnable[Any, Any], Mapping[str, Any]]:
-        schemas = [_schema(self._tools, name) for name in names]
+        # One that was unregistered since the run looked is not offered; a call of it would be told so.
+        schemas = [_schema(tool) for name in names if (tool := self._tools.resolve(name)) is not None]
         try:
             bound = model.bind_tools(schemas)
         except NotImplementedError as error:
@@ -243,9 +245,7 @@ class ModelPerformer:
         return bound, {}
 
 
-def _schema(tools: Registry, name: str) -> dict[str, Any]:
-    tool = tools.resolve(name)
-    assert tool is not None, "only registered tools are offered"
+def _schema(tool: Tool) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()},

@@ -15,9 +15,10 @@ from fsm_agent.machine import Machine
 from fsm_agent.observe import Observer
 from fsm_agent.review import decisions_for
 from fsm_agent.runs import NO_PAUSES, Pauses, Recovered, Run
+from fsm_agent.tools.registry import Registry
 from fsm_agent.trail.changes import Change, changed
 from fsm_agent.trail.fold import Decided, Folded, fold
-from fsm_agent.trail.header import check_agent, recorded_setup
+from fsm_agent.trail.header import check_agent
 from fsm_agent.trail.journal import Journal, Taken
 
 __all__ = ["Host", "Resumption", "reopened", "taken_over"]
@@ -31,6 +32,7 @@ class Host:
 
     observers: Sequence[Observer] = ()
     pauses: Pauses = NO_PAUSES
+    tools: Registry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,8 @@ def taken_over(journal: Journal, run_id: str, setup: Setup, machine: Machine, ho
     try:
         if taken.info.ended:
             raise UnknownRun(f"run {run_id!r} has ended ({taken.info.status}): nothing of it is left to go on with")
-        check_agent(taken.entries[0], setup, machine)
-        folded = fold(taken.entries, recorded_setup(taken.entries[0], setup), machine=machine)
+        check_agent(taken.entries, setup, machine)
+        folded = fold(taken.entries, setup, machine=machine)
         if folded.ended:
             raise UnknownRun(f"run {run_id!r} has ended in {folded.state}: nothing of it is left to go on with")
         return _run(journal, taken, folded, machine, host)
@@ -78,6 +80,9 @@ def _run(journal: Journal, taken: Taken, folded: Folded, machine: Machine, host:
         ctx=folded.ctx,
         job=job,
         machine=machine,
+        tools=host.tools,
+        # What was registered while nobody had the run is not for it; what changes from now on is.
+        tools_seen=0 if host.tools is None else host.tools.version,
         observers=host.observers,
         state=folded.state,
         transitions=folded.transitions,

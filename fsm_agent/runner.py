@@ -227,7 +227,8 @@ class Runner:
                 f"no run {run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
                 'cancelled it. Runs outlive their process in a store: Agent(..., store="runs.db")'
             )
-        run = taken_over(self._journal, run_id, self._setup, self._machine, Host(self._observers, self._pauses()))
+        host = Host(self._observers, self._pauses(), self._tools)
+        run = taken_over(self._journal, run_id, self._setup, self._machine, host)
         if run.ctx.thread_id is not None:
             try:
                 stored = self._store.open(run.ctx.thread_id, run_id)

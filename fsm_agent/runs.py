@@ -19,8 +19,11 @@ from fsm_agent.redact import redact_text
 from fsm_agent.replies import words_of
 from fsm_agent.rounds import close_round, runnable
 from fsm_agent.states import ENDINGS, Step
+from fsm_agent.tools.registry import Registry
+from fsm_agent.trail.changes import with_tools
 from fsm_agent.trail.codec import outcome_data, record_data, why
 from fsm_agent.trail.fold import Decided
+from fsm_agent.trail.toolset import tools_data
 from fsm_agent.trail.writer import TrailWriter
 from fsm_agent.turn import turn
 
@@ -55,7 +58,8 @@ class Recovered:
 class Run:
     """A run under way: its state, its context, the records so far, and the effect that it waits for.
 
-    `trail` writes them down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
+    `tools` is the registry, which may change; the run goes by the tools in its context, of version `tools_seen`, until it looks again.
+    `trail` writes the records down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
     store may have an outcome that nothing has followed from (`unfolded`), and what people `decided` since they were asked (`asked_at`, in
     epoch seconds). `unsaved` says why the conversation could not be stored. `torn` is True in the middle of a move.
     """
@@ -63,6 +67,8 @@ class Run:
     ctx: Context
     job: Job
     machine: Machine
+    tools: Registry | None = None
+    tools_seen: int = 0
     observers: Sequence[Observer] = ()
     state: State = INITIAL
     transitions: list[Transitioned] = field(default_factory=list)
@@ -148,6 +154,16 @@ class Run:
         self.asking = None
         self.tell(outcome)
         return self.move(turn(self.machine, self.state, self.ctx, outcome))
+
+    def look_again(self) -> None:
+        """Go by the tools as they are now, and write that down, when they have changed since the run looked last."""
+        if self.tools is None or self.tools.version == self.tools_seen:
+            return
+        now = self.tools.snapshot()
+        self.tools_seen = now.version
+        if self.trail is not None:
+            self.trail.add("changed", {"tools": tools_data(now)})
+        self.ctx = with_tools(self.ctx, now)
 
     @property
     def pause_due(self) -> bool:
@@ -286,6 +302,8 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             run.paused, run.passed = True, run.ctx.seq
             return
         try:
+            if run.state is State.PLAN:
+                run.look_again()
             effect = run.asking or behaviour.enter(run.ctx)
             outcome = None
             if effect is not None:

@@ -100,7 +100,7 @@ def limits_of(stored: Stored) -> Limits:
     """The limits that the run is under now: those that it began with, and what was changed since."""
     limits = Limits(**stored.story.header["setup"]["limits"])
     for entry in stored.story.entries:
-        if entry.kind == "changed" and entry.body["limits"]:
+        if entry.kind == "changed" and entry.body.get("limits"):
             limits = limits.replace(**entry.body["limits"])
     return limits
 

@@ -24,6 +24,7 @@ from fsm_agent.trail.fork import fork
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.replay import entries_to, replay
 from fsm_agent.trail.story import Called, told
+from fsm_agent.trail.toolset import needs_code
 
 __all__ = ["audit_runs", "checked_arguments", "fork_run", "given_setup", "replay_run"]
 
@@ -63,8 +64,7 @@ def _code(stored: Stored, given: Given) -> Setup | None:
 
 
 def _needs_code(stored: Stored) -> bool:
-    tools = stored.story.header["setup"]["tools"]
-    return any(tool["requires_approval"] == "predicate" or tool["code"] for tool in tools)
+    return needs_code(stored.story.entries)
 
 
 def _effect_text(effect: str, calls: Sequence[Called]) -> str:

@@ -18,7 +18,6 @@ from fsm_agent.redact import redact, redact_text
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.header import recorded_setup
 from fsm_agent.trail.retold import human_entry, moment, spoken
 from fsm_agent.trail.store import RUNNING, RunInfo
 from fsm_agent.trail.story import Called
@@ -157,7 +156,7 @@ def _messages(stored: Stored) -> tuple[AnyMessage, ...]:
     """The messages of the run so far, as the fold gives them. Raises `TrailError` for a run that cannot be folded without its agent."""
     entries = stored.story.entries
     try:
-        return spoken(fold(entries, recorded_setup(entries[0])).ctx)
+        return spoken(fold(entries).ctx)
     except TrailError as error:
         raise TrailError(f"the messages cannot be made again without the agent: {error}") from error
 

@@ -52,6 +52,7 @@ class Registry:
         self._removed: frozenset[Tool] = frozenset()
         self._stats: dict[str, ToolStats] = {}
         self._version = 0
+        self._frozen: Registry | None = None
         self.register(*tools)
 
     @property
@@ -104,6 +105,16 @@ class Registry:
     def _put(self, shown: dict[str, Tool], hidden: dict[str, Tool]) -> None:
         self._shown, self._hidden = MappingProxyType(shown), MappingProxyType(hidden)
         self._version += 1
+        self._frozen = None
+
+    def snapshot(self) -> Registry:
+        """The tools as they are now, in a registry of their own that does not change with this one. The same one until they change."""
+        with self._lock:
+            if self._frozen is None:
+                self._frozen = copy = Registry()
+                copy._shown, copy._hidden, copy._removed = self._shown, self._hidden, self._removed
+                copy._version, copy._frozen = self._version, copy
+            return self._frozen
 
     def get(self, name: str) -> Tool | None:
         """The tool that a model may call by this name."""

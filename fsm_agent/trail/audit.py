@@ -19,10 +19,11 @@ from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.trail.cipher import TrailLocked
 from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.header import check_schema, check_table, fingerprint, needs_code, recorded_setup
+from fsm_agent.trail.header import check_schema, check_table, fingerprint, recorded_setup
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.reader import checked, opened
 from fsm_agent.trail.store import RunInfo
+from fsm_agent.trail.toolset import needs_code, newest_tools, other_tools
 
 __all__ = ["Audit", "Finding", "audit", "wrong_rows"]
 
@@ -76,7 +77,7 @@ def audit(
         check_table(entries[0], machine)
         findings += wrong_rows(entries, machine)
         if not findings:
-            findings += _fingerprint(entries[0], setup, machine)
+            findings += _fingerprint(entries, setup, machine)
             _refold(entries, setup, machine, findings, notes)
             findings += _noted(journal.store.info(run_id), stored, entries)
     except TrailDamaged as damage:
@@ -186,20 +187,20 @@ def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry]) ->
     return found
 
 
-def _fingerprint(header: Entry, setup: Setup | None, machine: Machine) -> list[Finding]:
+def _fingerprint(entries: Sequence[Entry], setup: Setup | None, machine: Machine) -> list[Finding]:
+    header = entries[0]
     try:
         recorded = header.body["fingerprint"]
         now = fingerprint(recorded_setup(header, setup), machine)
-        differing = [part for part in ("table", "dialect", "limits", "memory", "tools") if recorded[part] != now[part]]
+        differing = [part for part in ("table", "dialect", "limits", "memory") if recorded[part] != now[part]]
+        others = setup is not None and other_tools(newest_tools(entries), setup.tools)
+        if others or (setup is not None and recorded["tools"] != now["tools"]):
+            differing.append("tools")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return [
             Finding(header.seq, f"the header lacks something, or holds what it cannot: {type(error).__name__}: {error}")
         ]
-    return [
-        Finding(header.seq, f"the {part} of the run is another than the one here")
-        for part in differing
-        if part != "tools" or setup is not None
-    ]
+    return [Finding(header.seq, f"the {part} of the run is another than the one here") for part in differing]
 
 
 def _refold(
@@ -208,7 +209,7 @@ def _refold(
     try:
         fold(entries, setup, machine=machine)
     except TrailDamaged as damage:
-        if setup is None and needs_code(entries[0]):
+        if setup is None and needs_code(entries):
             notes.append(
                 f"Entry {damage.seq} does not follow from those before without the agent's own code (approval by predicate, another "
                 "dialect): give the agent to check it."

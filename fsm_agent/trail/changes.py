@@ -12,11 +12,12 @@ from fsm_agent.effects import Call
 from fsm_agent.errors import RunError
 from fsm_agent.memory import Memory
 from fsm_agent.tools.problems import render
+from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.signature import signature
 from fsm_agent.tools.spec import Invalid
 from fsm_agent.trail.header import describe, rebuilt
 
-__all__ = ["Change", "changed"]
+__all__ = ["Change", "changed", "with_tools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,11 @@ def changed(ctx: Context, change: Change) -> Context:
         _edited(ctx, call, change.arguments[call.id]) if call.id in change.arguments else call for call in ctx.calls
     )
     return ctx.change(setup=setup, calls=calls)
+
+
+def with_tools(ctx: Context, tools: Registry) -> Context:
+    """The context with `tools` in place of those that the run knew."""
+    return ctx.change(setup=replace(ctx.setup, tools=tools, memo={}))
 
 
 def _edited(ctx: Context, call: Call, arguments: Mapping[str, Any]) -> Call:

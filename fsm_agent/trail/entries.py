@@ -1,7 +1,8 @@
 """Entries of a trail: what is written down of a run, as canonical JSON, each sealed to the one before.
 
 A trail is a header and then, in order: `started` (an effect is about to be performed), `result` (of one call of a batch), `outcome` (of the
-effect), `transition`; and what people did: `decided`, `paused`, `changed`, `resumed`. Kinds other than these are refused.
+effect), `transition`; and what people did: `decided`, `paused`, `changed`, `resumed`. That a run found other tools is `changed` too. Other
+kinds are refused.
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ from fsm_agent.effects import Broke, Cancelled, Decision, Effect, Outcome, Resul
 from fsm_agent.errors import TrailDamaged, TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Fired, Machine
 from fsm_agent.records import Transitioned
-from fsm_agent.trail.changes import Change, changed
+from fsm_agent.tools.registry import Registry
+from fsm_agent.trail.changes import Change, changed, with_tools
 from fsm_agent.trail.codec import outcome_of, record_of, result_of, started_data
 from fsm_agent.trail.entries import Entry, legible, written
 from fsm_agent.trail.header import begun_context, check_table, recorded_setup
+from fsm_agent.trail.toolset import recorded_tools
 from fsm_agent.turn import turn
 
 __all__ = ["Decided", "Folded", "Turned", "fold"]
@@ -101,7 +103,7 @@ def fold(
         said = f"(header) lacks something, or holds what it cannot: {type(error).__name__}: {error}"
         raise TrailDamaged(said, run_id=header.run_id, seq=header.seq) from error
     folded = Folded(run_id=header.run_id, ctx=begun)
-    walk = _Walk(folded, machine, told)
+    walk = _Walk(folded, None if setup is None else setup.tools, machine, told)
     for entry in given[1:]:
         try:
             walk.follow(entry)
@@ -116,8 +118,11 @@ def fold(
 class _Walk:
     """One fold under way."""
 
-    def __init__(self, folded: Folded, machine: Machine, told: Callable[[Turned], object] | None) -> None:
+    def __init__(
+        self, folded: Folded, tools: Registry | None, machine: Machine, told: Callable[[Turned], object] | None
+    ) -> None:
         self._to = folded
+        self._tools = tools
         self._machine = machine
         self._told = told
         self._effect: Effect | None = None
@@ -195,7 +200,11 @@ class _Walk:
         self._to.paused = True
 
     def _changed(self, entry: Entry) -> None:
-        self._to.ctx = changed(self._to.ctx, Change.of(entry.body))
+        to = self._to
+        if "tools" in entry.body:
+            to.ctx = with_tools(to.ctx, recorded_tools(entry.body["tools"], self._tools))
+        else:
+            to.ctx = changed(to.ctx, Change.of(entry.body))
 
     def _resumed(self, entry: Entry) -> None:
         to = self._to

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -15,18 +15,16 @@ from langchain_core.messages import message_to_dict, messages_from_dict
 from fsm_agent import dialects, memory, temperature
 from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Setup
-from fsm_agent.errors import DefinitionError, ToolDefinitionError, TrailError, TrailVersion
+from fsm_agent.errors import DefinitionError, TrailError, TrailVersion
 from fsm_agent.guards import GUARDS
 from fsm_agent.history import block, call_ids
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import TABLE
-from fsm_agent.tools.json_model import json_arguments
-from fsm_agent.tools.registry import Registry
-from fsm_agent.tools.spec import Tool
 from fsm_agent.trail.codec import blocks_data, blocks_of
 from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, written
+from fsm_agent.trail.toolset import newest_tools, other_tools, recorded_tools, tools_data
 
 __all__ = [
     "begun_context",
@@ -37,12 +35,10 @@ __all__ = [
     "fingerprint",
     "guarded",
     "header_data",
-    "needs_code",
     "rebuilt",
     "recorded_setup",
 ]
 
-_PREDICATE: Final = "predicate"
 _NO_POLICY: Final = ""
 _LIBRARIES: Final = ("fsm-agent", "langchain-core", "pydantic", "transitions")
 
@@ -71,7 +67,7 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
             "withhold": setup.withhold,
             "temperature": _plain_field(setup.temperature),
             "policy": None if setup.policy is None else setup.policy.to_data(),
-            "tools": _tools(setup.tools),
+            "tools": tools_data(setup.tools),
         },
         "fingerprint": fingerprint(setup, machine),
         "versions": _versions(),
@@ -125,11 +121,6 @@ def check_schema(header: Entry) -> None:
         )
 
 
-def needs_code(header: Entry) -> bool:
-    """True when what the run did follows from code of its tools (an approval by predicate, a mapped fallback) that no trail holds."""
-    return any(tool["requires_approval"] == _PREDICATE or tool["code"] for tool in header.body["setup"]["tools"])
-
-
 def begun_context(header: Entry, setup: Setup) -> Context:
     """The context in which the run began, under `setup`."""
     check_schema(header)
@@ -162,14 +153,16 @@ def guarded(forked: Mapping[str, Any]) -> dict[str, int]:
 def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
     """The definition that the run began under: its own limits, memory and texts, with the tools and the dialect of `agent`.
 
-    Without `agent`, tools are made from their recorded schemas (they can be checked against, not called), and the dialect from its
-    description. Raises `TrailError` for a dialect or memory that is not one of this package's.
+    Tools that `agent` does not have as they were then are made from their recorded schemas (they can be checked against, not called), all
+    of them without `agent`, and the dialect then from its description.
+
+    Raises `TrailError` for a dialect or memory that is not one of this package's.
     """
     check_schema(header)
     kept = header.body["setup"]
     return Setup(
         limits=Limits(**kept["limits"]),
-        tools=_registry(kept["tools"]) if agent is None else _of_then(kept["tools"], agent.tools),
+        tools=recorded_tools(kept["tools"], None if agent is None else agent.tools),
         dialect=rebuilt(kept["dialect"], dialects) if agent is None else agent.dialect,
         memory=agent.memory
         if agent is not None and describe(agent.memory) == kept["memory"]
@@ -183,8 +176,9 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
     )
 
 
-def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
-    """Raises `TrailVersion` when table, dialect, tool policy or tools are others than those that the run began under, naming them."""
+def check_agent(entries: Sequence[Entry], agent: Setup, machine: Machine) -> None:
+    """Raises `TrailVersion`, naming what is another: the table, dialect and tool policy that the run began under, or its newest tools."""
+    header = entries[0]
     check_table(header, machine)
     recorded, now = header.body["fingerprint"], fingerprint(agent, machine)
     for part in ("table", "dialect", "policy"):
@@ -193,14 +187,13 @@ def check_agent(header: Entry, agent: Setup, machine: Machine) -> None:
             raise TrailVersion(
                 f"run {header.run_id!r} began under another {part}; resume it with the agent, and the version of fsm-agent, that began it"
             )
-    before, after = recorded["tools"], now["tools"]
-    changed = sorted(name for name in before if after.get(name) != before[name])
+    changed = other_tools(newest_tools(entries), agent.tools)
     if changed:
-        gone = [name for name in changed if name not in after]
+        gone = [name for name in changed if name not in now["tools"]]
         raise TrailVersion(
-            f"run {header.run_id!r} began with other tools: {', '.join(gone)} missing"
+            f"run {header.run_id!r} has other tools: {', '.join(gone)} missing"
             if gone
-            else f"run {header.run_id!r} began with another definition of {', '.join(changed)}"
+            else f"run {header.run_id!r} has another definition of {', '.join(changed)}"
         )
 
 
@@ -212,7 +205,7 @@ def fingerprint(setup: Setup, machine: Machine) -> dict[str, Any]:
         "dialect": _short(describe(setup.dialect)),
         "memory": _short(describe(setup.memory)),
         "policy": _NO_POLICY if setup.policy is None else _short(setup.policy.to_data()),
-        "tools": {one["name"]: _short(one) for one in _tools(setup.tools)},
+        "tools": {one["name"]: _short(one) for one in tools_data(setup.tools)},
     }
 
 
@@ -255,86 +248,6 @@ def rebuilt(data: Mapping[str, Any], package: Any) -> Any:
         return kind(**fields)
     except (TypeError, DefinitionError) as error:
         raise TrailVersion(f"{name} of this version of fsm-agent cannot be made as the trail says: {error}") from error
-
-
-def _tools(registry: Registry) -> list[dict[str, Any]]:
-    shown = list(registry)
-    behind = [
-        one
-        for name in registry.names()
-        if (one := registry.fallback_of(name)) is not None and registry.get(one.name) is None
-    ]
-    return [_tool(one, hidden=False) for one in shown] + [_tool(one, hidden=True) for one in behind]
-
-
-def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
-    fallback = one.fallback.name if isinstance(one.fallback, Tool) else one.fallback
-    return {
-        "name": one.name,
-        "description": one.description,
-        "not_for": one.not_for,
-        "parameters": one.parameters(),
-        "fallback": fallback,
-        "idempotent": one.idempotent,
-        "repeatable": one.repeatable,
-        "once": one.once,
-        "retry": one.retry,
-        "timeout": one.timeout,
-        "requires_approval": one.requires_approval if isinstance(one.requires_approval, bool) else _PREDICATE,
-        "max_result_chars": one.max_result_chars,
-        "volatile": sorted(one.volatile),
-        "lax": one.lax,
-        "ignore_extra": True if one.ignore_extra is True else sorted(one.ignore_extra),
-        "exclusive": one.exclusive,
-        "code": one.map_fallback is not None,
-        "hidden": hidden,
-        # Only where there is one, so that trails of before are still of the same tools.
-        **({} if one.default is None else {"default": one.default}),
-    }
-
-
-def _registry(kept: list[dict[str, Any]]) -> Registry:
-    hidden = {one["name"]: _made(one, {}) for one in kept if one["hidden"]}
-    return Registry([_made(one, hidden) for one in kept if not one["hidden"]])
-
-
-def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
-    return Tool(
-        name=kept["name"],
-        description=kept["description"],
-        not_for=kept["not_for"],
-        args_model=json_arguments(kept["parameters"], kept["name"]),
-        func=_not_here,
-        fallback=hidden.get(kept["fallback"], kept["fallback"]),
-        idempotent=kept["idempotent"],
-        repeatable=kept["repeatable"],
-        once=kept["once"],
-        retry=kept["retry"],
-        timeout=kept["timeout"],
-        requires_approval=kept["requires_approval"] is not False,
-        max_result_chars=kept["max_result_chars"],
-        volatile=frozenset(kept["volatile"]),
-        lax=kept["lax"],
-        ignore_extra=True if kept["ignore_extra"] is True else frozenset(kept["ignore_extra"]),
-        exclusive=kept["exclusive"],
-        default=kept.get("default"),
-    )
-
-
-def _of_then(kept: list[dict[str, Any]], tools: Registry) -> Registry:
-    """The tools that the run began with, in their order then: a run goes on without those that were registered since."""
-    names = tuple(one["name"] for one in kept if not one["hidden"])
-    if tools.names() == names:
-        return tools
-    there = [one for name in names if (one := tools.get(name)) is not None]
-    try:
-        return Registry(there) if len(there) == len(names) else tools
-    except ToolDefinitionError:  # a fallback was taken away: the tools are others
-        return tools
-
-
-def _not_here(**_: Any) -> Any:
-    raise TrailError("this tool was made from its recorded schema; give the agent to call it")
 
 
 def _short(value: Any) -> str:

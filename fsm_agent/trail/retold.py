@@ -37,6 +37,8 @@ def human_entry(entry: Entry, *, unredacted: bool = False) -> str:
             return f"resumed{_by(body)}"
         case "paused":
             return f"paused before {body['state']}"
+        case "changed" if "tools" in body:
+            return f"tools: {', '.join(one['name'] for one in body['tools'] if not one['hidden']) or 'none'}"
         case "changed":
             limits = ", ".join(f"{name}={value}" for name, value in body["limits"].items())
             parts = [limits, *(f"arguments of {call_id}" for call_id in body["arguments"])]

@@ -1,0 +1,136 @@
+"""The tools of a run as its trail keeps them: described when it began, and again each time that it found others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from fsm_agent.errors import ToolDefinitionError, TrailError
+from fsm_agent.tools.json_model import json_arguments
+from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.spec import Tool
+from fsm_agent.trail.entries import Entry, written
+
+__all__ = ["needs_code", "newest_tools", "other_tools", "recorded_tools", "tools_data"]
+
+_PREDICATE: Final = "predicate"
+
+
+def tools_data(registry: Registry) -> list[dict[str, Any]]:
+    """The tools of `registry` as JSON data: everything but their code."""
+    shown = list(registry)
+    behind = [
+        one
+        for name in registry.names()
+        if (one := registry.fallback_of(name)) is not None and registry.get(one.name) is None
+    ]
+    return [_tool(one, hidden=False) for one in shown] + [_tool(one, hidden=True) for one in behind]
+
+
+def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
+    fallback = one.fallback.name if isinstance(one.fallback, Tool) else one.fallback
+    return {
+        "name": one.name,
+        "description": one.description,
+        "not_for": one.not_for,
+        "parameters": one.parameters(),
+        "fallback": fallback,
+        "idempotent": one.idempotent,
+        "repeatable": one.repeatable,
+        "once": one.once,
+        "retry": one.retry,
+        "timeout": one.timeout,
+        "requires_approval": one.requires_approval if isinstance(one.requires_approval, bool) else _PREDICATE,
+        "max_result_chars": one.max_result_chars,
+        "volatile": sorted(one.volatile),
+        "lax": one.lax,
+        "ignore_extra": True if one.ignore_extra is True else sorted(one.ignore_extra),
+        "exclusive": one.exclusive,
+        "code": one.map_fallback is not None,
+        "hidden": hidden,
+        # Only where there is one, so that trails of before are still of the same tools.
+        **({} if one.default is None else {"default": one.default}),
+    }
+
+
+def _registry(kept: Sequence[Mapping[str, Any]]) -> Registry:
+    hidden = {one["name"]: _made(one, {}) for one in kept if one["hidden"]}
+    return Registry([_made(one, hidden) for one in kept if not one["hidden"]])
+
+
+def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
+    return Tool(
+        name=kept["name"],
+        description=kept["description"],
+        not_for=kept["not_for"],
+        args_model=json_arguments(kept["parameters"], kept["name"]),
+        func=_not_here,
+        fallback=hidden.get(kept["fallback"], kept["fallback"]),
+        idempotent=kept["idempotent"],
+        repeatable=kept["repeatable"],
+        once=kept["once"],
+        retry=kept["retry"],
+        timeout=kept["timeout"],
+        requires_approval=kept["requires_approval"] is not False,
+        max_result_chars=kept["max_result_chars"],
+        volatile=frozenset(kept["volatile"]),
+        lax=kept["lax"],
+        ignore_extra=True if kept["ignore_extra"] is True else frozenset(kept["ignore_extra"]),
+        exclusive=kept["exclusive"],
+        default=kept.get("default"),
+    )
+
+
+def _not_here(**_: Any) -> Any:
+    raise TrailError("this tool was made from its recorded schema; give the agent to call it")
+
+
+def recorded_tools(kept: Sequence[Mapping[str, Any]], tools: Registry | None) -> Registry:
+    """The tools that `kept` describes, in its order: those of `tools` that are still as described, the others made from their schemas.
+
+    What is made from its schema can be checked against, not called.
+    """
+    if tools is None:
+        return _registry(kept)
+    now = tools.snapshot()
+    changed = other_tools(kept, now)
+    names = [one["name"] for one in kept if not one["hidden"]]
+    if not changed and list(now.names()) == names:
+        return now
+    made = _registry(kept)
+    if any(one["hidden"] and one["name"] in changed for one in kept):
+        return made
+    try:
+        return Registry(_either(name, now, made, changed) for name in names)
+    except ToolDefinitionError:  # a fallback of one is another than it was
+        return made
+
+
+def _either(name: str, now: Registry, made: Registry, changed: Sequence[str]) -> Tool:
+    found = (made if name in changed else now).get(name)
+    assert found is not None, "each name is in one of the two"
+    return found
+
+
+def other_tools(kept: Sequence[Mapping[str, Any]], tools: Registry) -> list[str]:
+    """The names of the tools in `kept` that `tools` does not have, or has with another definition, in order."""
+    now = {one["name"]: written(one) for one in tools_data(tools)}
+    return sorted(one["name"] for one in kept if now.get(one["name"]) != written(one))
+
+
+def newest_tools(entries: Iterable[Entry]) -> Sequence[Mapping[str, Any]]:
+    """The tools that the run had last, as they are described. Of `entries` the first is the header."""
+    return _sets(entries)[-1]
+
+
+def needs_code(entries: Iterable[Entry]) -> bool:
+    """True when what the run did follows from code of its tools (an approval by predicate, a mapped fallback) that no trail holds."""
+    return any(tool["requires_approval"] == _PREDICATE or tool["code"] for kept in _sets(entries) for tool in kept)
+
+
+def _sets(entries: Iterable[Entry]) -> list[Sequence[Mapping[str, Any]]]:
+    return [
+        entry.body["setup"]["tools"] if entry.kind == "header" else entry.body["tools"]
+        for entry in entries
+        if entry.kind == "header" or (entry.kind == "changed" and "tools" in entry.body)
+    ]
