@@ -10,15 +10,30 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Answer, Approve, Edit, Limits, Registry, RunResult, State, Status, StopReason, Tool, tool
+from fsm_agent.effects import Call
 from fsm_agent.errors import PolicyError, TrailVersion
 from fsm_agent.observe import silent_logger
 from fsm_agent.policy import AtMost, NeverAfter, OneOf, Order, Stages, ToolPolicy
+from fsm_agent.standing import within_policy
 from fsm_agent.testing import ScriptedModel, call, reply
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.audit import audit
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.replay import replay
-from tests.core.builders import ANSWERS, APPROVES, DENIES, asks, crashes, edits, gives, make_setup, mixed, play, waits
+from tests.core.builders import (
+    ANSWERS,
+    APPROVES,
+    DENIES,
+    asks,
+    crashes,
+    edits,
+    gives,
+    make_setup,
+    mixed,
+    play,
+    start,
+    waits,
+)
 from tests.core.builders import raw as asked
 
 RUN: Any = {"configurable": {"run_id": "r"}}
@@ -209,6 +224,14 @@ def test_the_model_is_told_the_rules_in_its_language() -> None:
     texts = [str(request.messages[0].content) for request in model.requests]
     assert "pay only after discount has succeeded; pay at most once" in texts[0]
     assert "pay 最多 1 次" in texts[1]
+
+
+def test_a_refusal_names_only_tools_that_the_ladder_has_left() -> None:
+    """A tool that was withheld from the run is not among those that may be called now."""
+    ctx = start(make_setup(policy=ToolPolicy(Order("look", "add"))), withheld=frozenset({"poll"}))
+    refused = within_policy(ctx, Call(id="1", name="add", tool="add", needs_approval=True), ())
+    assert refused.refusal.endswith("Tools that may be called now: look, pay, shaky.")
+    assert (refused.refusal_kind, refused.needs_approval) == ("policy", False)
 
 
 def test_stages_lead_through_a_run() -> None:
