@@ -14,12 +14,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fsm_agent import Agent, StopReason
+from fsm_agent.context import Context
+from fsm_agent.custom import state
 from fsm_agent.errors import UnknownRun
+from fsm_agent.machine import Machine
 from fsm_agent.report import report
 from fsm_agent.report.ending import _SENTENCES
 from fsm_agent.report.markup import content, el
 from fsm_agent.report.parts import Turn
 from fsm_agent.report.timeline import LENGTH, timeline
+from fsm_agent.table import extend
 from fsm_agent.testing import call, reply
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.trail import FernetCipher, TrailLocked
@@ -154,6 +158,23 @@ def test_a_run_that_somebody_drives_is_under_way() -> None:
     agent, trails = ran([call("send", to="Ana")])
     trails.claim(RUN, "elsewhere:1:token", 1e12, 0.0)
     assert "The run goes on; here it is in REVIEW." in Seen(run_of(agent)).text
+
+
+def test_a_state_of_ones_own_is_shown_as_any_other() -> None:
+    """Under a table of one's own the page has its states, and the audit goes by it."""
+
+    @state("COMPLIANCE", events=["cleared"])
+    def compliance(ctx: Context) -> str:
+        """Look at the calls."""
+        return "cleared"
+
+    through = {"VALIDATE --accepted--> EXECUTE": "VALIDATE --accepted--> COMPLIANCE"}
+    table = extend(states=[compliance], rows=["COMPLIANCE --cleared--> EXECUTE"], instead=through)
+    agent, _ = ran([asks(1), "It is paid."], table=table)
+    text = Seen(run_of(agent, machine=Machine(table))).text
+    assert "COMPLIANCEcleared→EXECUTE" in text
+    assert "audit: nothing wrong" in text
+    assert "audit: 1 finding" in Seen(run_of(agent)).text
 
 
 def test_the_same_trail_gives_the_same_page() -> None:
