@@ -36,6 +36,7 @@ from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.pilot import Driven, flown, relayed
 from fsm_agent.policy import ToolPolicy
+from fsm_agent.profiles.named import Named
 from fsm_agent.prompt import opening_texts
 from fsm_agent.recollect import aremembering, remembering
 from fsm_agent.records import RunResult
@@ -60,7 +61,7 @@ if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain
 __all__ = ["Agent", "StreamItem"]
 
 
-class Agent(Drawable, Verifiable, Runnable[AgentInput, RunResult]):
+class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     """An agent whose loop is the table. Safe to share: runs of one agent never share state.
 
     `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b"; `base_url` is the OpenAI-compatible server of a

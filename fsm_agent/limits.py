@@ -113,8 +113,12 @@ class Limits(BaseModel):
         return Limits(**{**self.model_dump(exclude_unset=True), **changes})
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Limits:
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, beneath: Mapping[str, Any] | None = None, /, **overrides: Any
+    ) -> Limits:
         """Limits from `FSM_AGENT_<NAME>` variables, with `overrides` on top; "none" switches an optional limit off.
+
+        `beneath` are limits for what neither of them says (those of a profile).
 
         Raises `DefinitionError` naming the variable when a value is not of its kind.
         """
@@ -125,7 +129,7 @@ class Limits(BaseModel):
             if text is not None and name not in overrides:
                 found[name] = None if text.strip().lower() in _NONE_WORDS else text.strip()
         try:
-            return cls(**found, **overrides)
+            return cls(**{**(beneath or {}), **found, **overrides})
         except DefinitionError as error:
             named = ", ".join(ENV_PREFIX + name.upper() for name in found)
             raise DefinitionError(f"{error} (read from the environment: {named})" if found else str(error)) from error

@@ -21,7 +21,7 @@ from fsm_agent.errors import ModelError
 from fsm_agent.limits import Limits
 from fsm_agent.wire import attach
 
-__all__ = ["Prepared", "patient", "prepare", "resolve"]
+__all__ = ["Prepared", "capped", "patient", "prepare", "resolve"]
 
 _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
@@ -59,6 +59,22 @@ def patient(model: Any, limits: Limits) -> Limits:
     if isinstance(model, str) and is_local(model) and "model_timeout" not in limits.model_fields_set:
         return limits.replace(model_timeout=_LOCAL_TIMEOUT)
     return limits
+
+
+def capped(model: Any, max_tokens: int | None, *, base_url: str | None = None) -> Any:
+    """The chat model for `model`, whose replies have at most `max_tokens` tokens; None leaves that to it.
+
+    A model that says itself how many, when it was made or by `bind`, keeps that, and so does one of a class without such a setting.
+    """
+    chosen = resolve(model, base_url=base_url)
+    inner: Any = chosen
+    bound: dict[str, Any] = {}
+    while isinstance(inner, RunnableBinding):
+        inner, bound = inner.bound, {**inner.kwargs, **bound}
+    open_ = isinstance(inner, BaseChatModel) and "max_tokens" in type(inner).model_fields
+    if max_tokens is None or not open_ or "max_tokens" in bound or inner.max_tokens is not None:
+        return chosen
+    return chosen.bind(max_tokens=max_tokens)
 
 
 def _from_name(name: str, base_url: str | None) -> Any:

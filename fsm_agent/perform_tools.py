@@ -16,7 +16,7 @@ from fsm_agent.replies import words_of
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.registry import Registry
-from fsm_agent.tools.results import render_result
+from fsm_agent.tools.results import SHORT_MARKER, render_result
 from fsm_agent.tools.signature import digest
 from fsm_agent.tools.spec import Invalid, Tool
 from fsm_agent.tracing import ToolTrace
@@ -36,6 +36,8 @@ _BUGS: Final = (
 )
 _LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _ERROR_CHARS: Final = 500
+_SHORT_CAP: Final = 500
+"""Characters up to which a result that is cut says so in three: a sentence about it would be a good part of what is shown."""
 _PLAIN: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 """What most tools return, and nobody awaits."""
 
@@ -208,7 +210,8 @@ class ToolPerformer:
 
 def returned_result(tool: Tool, call: Call, value: Any, *, max_chars: int, seconds: float = 0.0) -> Result:
     """What a tool returned, as a result: of its text the model sees `max_chars` characters, or the tool's own cap."""
-    rendered = render_result(value, max_chars=max_chars if tool.max_result_chars is None else tool.max_result_chars)
+    cap = max_chars if tool.max_result_chars is None else tool.max_result_chars
+    rendered = render_result(value, max_chars=cap, marker=SHORT_MARKER if cap <= _SHORT_CAP else None)
     ok = not rendered.failed
     return Result(
         call_id=call.id,

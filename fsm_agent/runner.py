@@ -211,6 +211,7 @@ class Runner:
             run = self._suspended.pop(run_id, None)
         try:
             run = run or self._stored(run_id)
+            run.pauses = self._pauses()
             with self._lock:
                 self._active[run_id] = run
         except BaseException:

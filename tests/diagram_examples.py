@@ -1,26 +1,50 @@
-"""Two scripted runs, drawn into the machine. `python -m tests.diagram_examples` writes the pictures below `diagrams/` anew."""
+"""Two scripted runs, drawn into the machine, and the certificates of the profiles.
+
+`python -m tests.diagram_examples` writes what is made here below `diagrams/` anew.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from fsm_agent import Agent, Limits, RunResult, tool
 from fsm_agent.diagrams import diagram, diff
 from fsm_agent.observe import silent_logger
+from fsm_agent.profiles import NAMES
 from fsm_agent.testing import FakeClock, ScriptedModel, call
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "diagrams"
+CERTIFICATES: Final = "certificates.md"
 LIMITS: Final = Limits(max_steps=6, jitter=0.0)
 
 
 def files() -> dict[str, str]:
-    """The contents of each picture, by name."""
+    """The contents of each file, by name."""
     good, bad = answered(), failed()
     return {
         "run.svg": diagram("svg", bad, limits=LIMITS, engine="graphviz-pure"),
         "diff.svg": diff(good, bad, "svg", limits=LIMITS, engine="graphviz-pure"),
     }
+
+
+def certificates() -> str:
+    """What is proved of each profile, without the seconds that it took."""
+    parts = [
+        "# Certificates",
+        "",
+        (
+            "What `agent.verify()` proves of the agent that each profile makes: each behaviour of model, tools, people and clock was tried "
+            "against the real table. Written by `python -m tests.diagram_examples`; do not edit."
+        ),
+        "",
+    ]
+    for name in NAMES:
+        found = Agent.from_profile(name, ScriptedModel([]), logger=silent_logger()).verify()
+        told = re.sub(r", [\d.]+ s$", "", str(found), count=1, flags=re.MULTILINE)
+        parts += [f"## {name}", "", "```text", told, "```", ""]
+    return "\n".join(parts)
 
 
 def answered() -> RunResult:
@@ -49,8 +73,8 @@ def _run(script: list[object], turn: int) -> RunResult:
 
 
 def main() -> None:
-    """Write the pictures."""
-    for name, text in files().items():
+    """Write the pictures and the certificates."""
+    for name, text in {**files(), CERTIFICATES: certificates()}.items():
         (FOLDER / name).write_text(text, encoding="utf-8", newline="\n")
 
 

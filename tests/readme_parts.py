@@ -30,6 +30,13 @@ def table() -> str:
     return f"```text\n{told}\n```\n"
 
 
+def profiles_table() -> str:
+    """What `fsm-agent profiles` prints in a terminal of 112 columns, without the spaces at the ends of lines."""
+    printed = fsm("profiles", env={"COLUMNS": "112"}).out
+    told = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n")
+    return f"```text\n{told}\n```\n"
+
+
 def limits() -> list[tuple[str, str, str]]:
     """Name, default and meaning of each limit, as cells of a Markdown table."""
     fields = Limits.model_fields.items()
@@ -41,10 +48,11 @@ def _written(default: object) -> str:
 
 
 def filled(english: str) -> str:
-    """The English page with its diagram, table and limits as the code has them."""
+    """The English page with its diagram, table, limits and profiles as the code has them."""
     rows = "".join(f"| {' | '.join(row)} |\n" for row in limits())
     english = _with_part(english, "limits", f"| limit | default | meaning |\n|---|---|---|\n{rows}")
     english = _with_part(english, "table", table())
+    english = _with_part(english, "profiles", profiles_table())
     return re.sub(r"```mermaid\n.*?```", lambda _: f"```mermaid\n{diagram()}```", english, count=1, flags=re.DOTALL)
 
 

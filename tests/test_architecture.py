@@ -66,7 +66,8 @@ KNOWN_TO = {
             "fsm_agent.tools.registry",
             "fsm_agent.tools.spec",
         ),  # the last two name the type only
-        *("fsm_agent.agent", "fsm_agent.testing"),  # the agent too names the type only
+        # These name the type only, but for the last.
+        *("fsm_agent.agent", "fsm_agent.profiles.named", "fsm_agent.testing"),
     ),
     ("langchain",): ("fsm_agent.models",),
     ("langchain_core.callbacks", "langchain_core.tracers"): (

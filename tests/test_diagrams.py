@@ -36,6 +36,7 @@ from fsm_agent.diagrams.text import shown
 from fsm_agent.diagrams.walk import duration, walked
 from fsm_agent.guards import GUARDS, Guard
 from fsm_agent.machine import Evaluated
+from fsm_agent.profiles import NAMES as PROFILES
 from fsm_agent.records import Token
 from fsm_agent.table import TABLE, Row
 from fsm_agent.testing import ScriptedModel
@@ -103,7 +104,14 @@ def test_the_committed_files_are_what_the_table_gives() -> None:
     stale = [name for name, text in expected.items() if (ROOT / FOLDER / name).read_text(encoding="utf-8") != str(text)]
     assert not stale
     there = {path.name for path in (ROOT / FOLDER).iterdir()}
-    assert there == {*expected, "README.md"}
+    assert there == {*expected, diagram_examples.CERTIFICATES, "README.md"}
+
+
+def test_the_committed_certificates_are_what_is_proved_now() -> None:
+    """Each profile is verified anew, and what the page says of it is that: `make diagrams` writes it."""
+    page = (ROOT / FOLDER / diagram_examples.CERTIFICATES).read_text(encoding="utf-8")
+    assert page == diagram_examples.certificates()
+    assert page.count("\nverified: ") == len(PROFILES)
 
 
 def test_the_files_are_the_same_in_every_process() -> None:

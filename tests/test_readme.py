@@ -25,7 +25,7 @@ from fsm_agent.table import TABLE
 from fsm_agent.testing import Call, ScriptedModel, call, forever, reply, server
 from fsm_agent.tools.spec import ToolOptions
 from tests.cli.kit import fsm
-from tests.readme_parts import CHINESE, ENGLISH, FENCED, ROOT, diagram, limits, table
+from tests.readme_parts import CHINESE, ENGLISH, FENCED, ROOT, diagram, limits, profiles_table, table
 
 READMES = (ENGLISH, CHINESE)
 PAGES = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "diagrams/README.md")
@@ -217,6 +217,12 @@ def test_the_diagram_is_the_table(name: str) -> None:
 def test_the_table_is_what_the_command_prints(name: str) -> None:
     """The table of the page is the output of `fsm-agent table` in a terminal of 100 columns."""
     assert part_of(TEXTS[name], "table") == table()
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_profiles_are_what_the_command_prints(name: str) -> None:
+    """The profiles of the page are the output of `fsm-agent profiles` in a terminal of 112 columns."""
+    assert part_of(TEXTS[name], "profiles") == profiles_table()
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -69,21 +69,29 @@ def _root(
     """See the help of `app`."""
 
 
-def _limits(given: GivenLimits, env_file: Path | None) -> Limits:
-    """The limits: what the command line says, else the environment, an env file included, else the defaults."""
+def _limits(given: GivenLimits, env_file: Path | None, profile: str | None = None) -> Limits:
+    """The limits: what the command line says, else the environment, an env file included, else the profile, else the defaults."""
     if env_file is not None:
         load_env_file(env_file, os.environ)
+    if profile is not None:
+        from fsm_agent.profiles import profile as profile_named  # noqa: PLC0415 - the engine, for commands that run it
+
+        return profile_named(profile).limits_with(given)
     return Limits.from_env(None, **given)
 
 
 @app.command("run", epilog=_EPILOG)
 @with_limits
 def _run(
-    task: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.", show_default=False)],
+    task: Annotated[
+        str | None, typer.Argument(help="What to do; - reads it from standard input.", show_default=False)
+    ] = None,
     *,
     limits: GivenLimits,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
+    profile: options.Profile = None,
+    example: Annotated[bool, typer.Option("--example", help="Run the task that the profile brings along.")] = False,
     dialect: options.Dialect = None,
     tools: options.Tools = None,
     files: options.Files = None,
@@ -94,7 +102,9 @@ def _run(
         Literal["en", "zh"] | None,
         typer.Option(help="The language the model is addressed in. Default: that of the task.", show_default=False),
     ] = None,
-    memory: options.Memory = "window:5",
+    memory: options.Memory = None,
+    thread: options.Thread = None,
+    conversations: options.Conversations = None,
     approve: Annotated[
         Policy,
         typer.Option(
@@ -117,53 +127,29 @@ def _run(
     debug: options.Debug = False,
 ) -> None:
     """Run TASK to its end: the answer on standard output, what happens and the summary on standard error."""
-    configured = _limits(limits, env_file)
-    from fsm_agent.cli import (  # noqa: PLC0415 - the engine, for commands that run it
-        choice,
-        origin,
-        policy_file,
-        run,
-        stores,
-        toolbox,
-    )
+    configured = _limits(limits, env_file, profile)
+    from fsm_agent.cli import begin, run  # noqa: PLC0415 - the engine, for commands that run it
 
-    rules = policy_file.policy_from(policy)
-    read, offered, chosen = (
-        run.read_task(task),
-        toolbox.toolbox(tools, files),
-        choice.choose(model, base_url, os.environ),
-    )
-    made = origin.Origin.made(
-        chosen,
-        tools=tools,
-        files=files,
+    wanted = begin.Wanted(
+        task=task,
+        limits=configured,
+        model=model,
+        base_url=base_url,
+        profile=profile,
+        example=example,
         dialect=dialect,
+        tools=tuple(tools or ()),
+        files=files,
         system=system,
         language=language,
         memory=memory,
+        thread=thread,
+        conversations=conversations,
         approve=approve,
+        policy=policy,
+        store=store,
     )
-    with stores.writing(store) as trails:
-        order = run.Order(
-            task=read,
-            memory=run.memory_of(memory),
-            tools=offered,
-            choice=chosen,
-            limits=configured,
-            dialect=dialect,
-            system=system,
-            language=language,
-            approve=approve,
-            policy=rules,
-            store=trails,
-            origin=made.data(),
-        )
-        result = run.carry_out(order, run.Watch(quiet=quiet, log=log, streaming=stream))
-        on = ""
-        if trails is not None and result.status == "suspended":
-            ways = stores.read_run(trails, store, result.run_id).ways_on()
-            on = "\n".join(("Go on with one of, now or after a restart:", *ways))
-    raise typer.Exit(run.report(result, model=chosen.model, as_json=as_json, quiet=quiet, go_on=on))
+    raise typer.Exit(begin.begin(wanted, run.Watch(quiet=quiet, log=log, streaming=stream), as_json=as_json))
 
 
 @app.command("demo", epilog=_EPILOG)
@@ -205,10 +191,20 @@ def _demo(
     raise typer.Exit(code)
 
 
+@app.command("profiles")
+def _profiles(as_json: options.Json = False, debug: options.Debug = False) -> None:
+    """Show the profiles side by side: what an agent is made of that is made by name (run --profile NAME)."""
+    from fsm_agent.cli import profiles  # noqa: PLC0415 - the engine, for commands that show it
+
+    profiles.show_profiles(as_json=as_json)
+
+
 @app.command("tools")
 def _tools(
+    *,
     tools: options.Tools = None,
     files: options.Files = None,
+    profile: options.Profile = None,
     lint: options.Lint = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -216,7 +212,7 @@ def _tools(
     """List the tools that `run` would offer, with their JSON schemas. --lint ends with 1 when there is something to mend."""
     from fsm_agent.cli import listing, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
-    registry = toolbox.toolbox(tools, files)
+    registry = toolbox.toolbox(tools, files, profile)
     if not lint:
         listing.show_tools(registry, as_json=as_json)
     elif not listing.show_lint(registry, as_json=as_json):

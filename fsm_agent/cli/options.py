@@ -16,6 +16,7 @@ from fsm_agent.limits import ENV_PREFIX, Limits
 
 __all__ = [
     "BaseUrl",
+    "Conversations",
     "Debug",
     "Dialect",
     "EnvFile",
@@ -29,8 +30,10 @@ __all__ = [
     "Model",
     "Output",
     "PolicyFile",
+    "Profile",
     "Quiet",
     "Store",
+    "Thread",
     "Tools",
     "in_place_of",
     "switched_off",
@@ -86,6 +89,27 @@ Files = Annotated[
         show_default=False,
     ),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="An agent by name (fsm-agent profiles): its limits, dialect, memory and tools, where no other option says otherwise.",
+        show_default=False,
+    ),
+]
+Thread = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The conversation that this run goes on with, or begins.", show_default=False),
+]
+Conversations = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|URL",
+        help="Where threads are kept: an SQLite file, or redis://HOST:PORT/0. Default: as the profile says.",
+        show_default=False,
+    ),
+]
 EnvFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Read NAME=value lines; what is set already stays.", show_default=False),
@@ -110,11 +134,13 @@ Lint = Annotated[
     bool, typer.Option("--lint", help="Say instead what a model will stumble over: names, descriptions, fields.")
 ]
 Memory = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="NAME[:N]",
         help="What the model sees of the run: full, window:N (the newest N rounds), messages:N, dual (results whole, their "
-        "reasoning for less long), summary:N (older rounds summarised by the model), facts:N (key facts of older rounds).",
+        "reasoning for less long), summary:N (older rounds summarised by the model), facts:N (key facts of older rounds). Default: as the "
+        "profile says, else window:5.",
+        show_default=False,
     ),
 ]
 PolicyFile = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -14,18 +14,23 @@ from fsm_agent.cli.choice import Choice, choose
 from fsm_agent.cli.going import Given, Policy
 from fsm_agent.cli.run import Order, memory_of
 from fsm_agent.cli.stores import Stored
+from fsm_agent.cli.threads import REDIS
 from fsm_agent.cli.toolbox import load, toolbox
 from fsm_agent.context import Setup
 from fsm_agent.dialects import dialect_for, is_local
 from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError
 from fsm_agent.limits import Limits
+from fsm_agent.memory import Window
 from fsm_agent.policy import ToolPolicy
+from fsm_agent.profiles import profile as profile_named
+from fsm_agent.profiles.session import REDIS_URL
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
 __all__ = ["Origin", "agent_of", "limits_of", "order_of", "policy_of", "setup_of"]
 
 _MADE_BY: Final = "fsm-agent run"
+_LATER: Final = frozenset({"profile", "conversations"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +44,11 @@ class Origin:
     files: str | None
     system: str | None
     language: str | None
-    memory: str
+    memory: str | None
     approve: str
     directory: str
+    profile: str | None = None
+    conversations: str | None = None
 
     def data(self) -> dict[str, Any]:
         """The origin as JSON data."""
@@ -55,7 +62,8 @@ class Origin:
         try:
             if data["made_by"] != _MADE_BY:
                 raise KeyError(_MADE_BY)
-            values = {name: data[name] for name in cls.__slots__}
+            # A trail of an earlier version knows of no profiles.
+            values: dict[str, Any] = {name: data.get(name) if name in _LATER else data[name] for name in cls.__slots__}
         except KeyError as error:
             raise RunError(
                 f"run {stored.run_id!r} was not begun by fsm-agent run: name the agent that began it, --agent MODULE:ATTR"
@@ -67,19 +75,21 @@ class Origin:
         cls,
         choice: Choice,
         *,
-        tools: list[str] | None,
+        tools: Sequence[str],
         files: Path | None,
         dialect: str | None,
         system: str | None,
         language: str | None,
-        memory: str,
+        memory: str | None,
         approve: str,
+        profile: str | None = None,
+        conversations: str | None = None,
     ) -> Self:
         """The origin of a run that begins here."""
         return cls(
             model=choice.model,
             base_url=None if choice.base_url is None else _public(choice.base_url),
-            tools=tuple(tools or ()),
+            tools=tuple(tools),
             files=None if files is None else str(files.absolute()),
             dialect=dialect,
             system=system,
@@ -87,6 +97,8 @@ class Origin:
             memory=memory,
             approve=approve,
             directory=str(Path.cwd()),
+            profile=profile,
+            conversations=None if conversations is None else _place(conversations),
         )
 
 
@@ -94,6 +106,17 @@ def _public(url: str) -> str:
     """A base URL without what may be secret in it."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def _place(conversations: str) -> str:
+    """A store of conversations as it can be found again: a whole path, or a URL without what may be secret in it."""
+    return _public(conversations) if conversations.startswith(REDIS) else str(Path(conversations).absolute())
+
+
+def _conversations(origin: Origin, environ: Mapping[str, str]) -> str | None:
+    """Where the threads are: as the run began, with the name and password of the environment where that names the same server."""
+    here = environ.get(REDIS_URL, "")
+    return here if here and origin.conversations == _public(here) else origin.conversations
 
 
 def limits_of(stored: Stored) -> Limits:
@@ -126,7 +149,7 @@ def _tools(origin: Origin, given: Given) -> Registry:
     specs = list(given.tools or origin.tools) or None
     files = given.files or (None if origin.files is None else Path(origin.files))
     try:
-        return toolbox(specs, files)
+        return toolbox(specs, files, origin.profile)
     except ToolDefinitionError as error:
         if given.tools or Path(origin.directory) == Path.cwd():
             raise
@@ -149,6 +172,9 @@ def order_of(stored: Stored, given: Given) -> Order:
         system=origin.system,
         language=language,
         memory=memory_of(origin.memory),
+        profile=origin.profile,
+        thread=stored.story.header["thread_id"],
+        conversations=_conversations(origin, os.environ),
         approve=asks if asks in get_args(Policy) else "ask",
         policy=policy_of(stored),
         store=stored.journal.store,
@@ -161,11 +187,12 @@ def setup_of(stored: Stored, given: Given) -> Setup:
     if given.agent is not None:
         return agent_of(given.agent, stored.journal.store)._setup
     origin = Origin.of(stored)
+    of_profile = None if origin.profile is None else profile_named(origin.profile)
     return Setup(
         limits=limits_of(stored),
         tools=_tools(origin, given),
-        dialect=dialect_for(origin.dialect, origin.model),
-        memory=memory_of(origin.memory),
+        dialect=dialect_for(origin.dialect or (of_profile.dialect if of_profile else None), origin.model),
+        memory=memory_of(origin.memory) or (of_profile.memory if of_profile else Window()),
         system=origin.system,
         policy=policy_of(stored),
     )

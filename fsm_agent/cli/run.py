@@ -6,6 +6,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -20,12 +21,13 @@ from fsm_agent.cli.going import Policy
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
 from fsm_agent.cli.summary import document, footer, headline, retelling
+from fsm_agent.cli.threads import keeping
 from fsm_agent.cli.weights import start
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
-from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
+from fsm_agent.memory import Conversations, DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.observe import Logger, json_logger, silent_logger
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.records import RunResult, Token
@@ -61,7 +63,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be run: a task, the model, and all that an agent is made of."""
+    """What is to be run: a task, the model, and all that an agent is made of. None: as the profile says, else the default."""
 
     task: str
     choice: Choice
@@ -70,7 +72,10 @@ class Order:
     dialect: str | None = None
     system: str | None = None
     language: Language | None = None
-    memory: Memory = field(default_factory=Window)
+    memory: Memory | None = None
+    profile: str | None = None
+    thread: str | None = None
+    conversations: str | None = None
     approve: Policy = "ask"
     policy: ToolPolicy | None = None
     store: TrailStore | None = None
@@ -91,11 +96,13 @@ def read_task(given: str) -> str:
     return given
 
 
-def memory_of(text: str) -> Memory:
-    """What `--memory` names: `full`, `window:N`, `messages:N`, `dual`, `summary:N` or `facts:N`. Raises `DefinitionError` for all else.
+def memory_of(text: str | None) -> Memory | None:
+    """What `--memory` names: `full`, `window:N`, `messages:N`, `dual`, `summary:N` or `facts:N`; None for None.
 
-    N is the newest rounds (or messages) that are shown whole, by default what the memory itself has.
+    N is the newest rounds (or messages) that are shown whole, by default what the memory itself has. Raises `DefinitionError` for all else.
     """
+    if text is None:
+        return None
     kind, colon, count = text.partition(":")
     made = _MEMORIES.get(kind)
     if made is not None and not colon:
@@ -128,35 +135,40 @@ def carry_out(
     view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming))
     own = uuid.uuid4()
     run_id = run_id or str(own)
-    agent = _agent(order, view, json_logger(sys.stderr) if watch.log else silent_logger(), run_id)
+    logger = json_logger(sys.stderr) if watch.log else silent_logger()
 
     def told() -> None:
         view.stopping()
         note("cancelling; Ctrl-C again kills", "yellow")
 
     streaming = watch.streaming if watch.streaming is not None else isinstance(view, LiveView)
-    with cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told), stdout_reserved(), view:
-        if act is not None:
-            return act(agent)
-        config = RunnableConfig(run_id=own)
-        if not streaming:
-            return agent.invoke(order.task, config)
-        for item in agent.stream(order.task, config):
-            if isinstance(item, Token):
-                view.said(item.text)
-            elif isinstance(item, RunResult):
-                return item
+    with keeping(order.thread, order.conversations, order.profile) as threads:
+        agent = _agent(order, view, logger, run_id, threads)
+        with cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told), stdout_reserved(), view:
+            if act is not None:
+                return act(agent)
+            config = RunnableConfig(run_id=own)
+            if order.thread is not None:
+                config["configurable"] = {"thread_id": order.thread}
+            if not streaming:
+                return agent.invoke(order.task, config)
+            for item in agent.stream(order.task, config):
+                if isinstance(item, Token):
+                    view.said(item.text)
+                elif isinstance(item, RunResult):
+                    return item
     raise RunError("the run ended without a result")
 
 
-def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
+def _agent(order: Order, view: View, logger: Logger, run_id: str, threads: Conversations) -> Agent:
     """The agent. What the client library of a provider refuses is a wrong definition too."""
     built: list[Agent] = []
     approve = approver_for(
         order.approve, order.tools, paused=view.paused, interrupted=lambda: built[0].cancel(run_id, "Ctrl-C")
     )
+    make = Agent if order.profile is None else partial(Agent.from_profile, order.profile)
     try:
-        agent = Agent(
+        agent = make(
             order.choice.model,
             order.tools,
             base_url=order.choice.base_url,
@@ -170,6 +182,7 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str) -> Agent:
             logger=logger,
             observers=(view.moved,),
             store=order.store,
+            conversations=threads,
             origin=order.origin,
         )
     except FsmAgentError:

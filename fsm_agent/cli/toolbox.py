@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeGuard
 
 from fsm_agent.errors import ToolDefinitionError
+from fsm_agent.profiles import profile as profile_named
 from fsm_agent.tools.builtin import calculator, files
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
@@ -17,20 +18,31 @@ from fsm_agent.tools.spec import Tool
 __all__ = ["load", "toolbox"]
 
 
-def toolbox(specs: Sequence[str] | None, directory: Path | None) -> Registry:
-    """The tools that `--tools` and `--files` ask for; the calculator when no `--tools` do.
+_WRITERS: Final = frozenset({"write_file", "file_write"})
 
+
+def toolbox(specs: Sequence[str] | None, directory: Path | None, profile: str | None = None) -> Registry:
+    """The tools that `--tools` and `--files` ask for; when no `--tools` do, those of the profile, else the calculator.
+
+    A profile whose tools work in a directory gets `directory`; beside any others it adds the file tools. What writes files asks a person.
     Raises `ToolDefinitionError` for what cannot be imported, found, or used as a tool.
     """
     loaded = [load(spec) for spec in specs or ()]
     if len(loaded) == 1 and isinstance(loaded[0], Registry) and directory is None:
         return loaded[0]
     tools: list[Any] = [one for source in loaded for one in _several(source)]
-    if not specs:
+    chosen = None if profile is None or specs else profile_named(profile)
+    if chosen is not None:
+        tools.extend(chosen.tools(directory if chosen.folder else None))
+    elif not specs:
         tools.append(calculator)
-    if directory is not None:
-        tools.extend(_asking(one) if one.name == "write_file" else one for one in files(directory))
-    return Registry(tools)
+    if directory is not None and not (chosen is not None and chosen.folder):
+        tools.extend(files(directory))
+    return Registry(_asking(one) if _writes(one) else one for one in tools)
+
+
+def _writes(one: Any) -> TypeGuard[Tool]:
+    return isinstance(one, Tool) and one.name in _WRITERS and one.requires_approval is False
 
 
 def _asking(one: Tool) -> Tool:

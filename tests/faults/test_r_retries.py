@@ -464,8 +464,7 @@ def test_r07_a_tools_own_cap_counts_and_a_small_result_is_whole() -> None:
         result = run(make(model, [search]), "go")
     fits, cut = answers_in(model.requests[1])
     assert fits.text == "r" * 200
-    assert cut.text.startswith("r" * 200)
-    assert "201" in cut.text
+    assert cut.text == "r" * 200 + "..."
     assert [one.full for one in result.results] == [None, "r" * 201]
 
 

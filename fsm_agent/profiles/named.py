@@ -1,0 +1,50 @@
+"""`Named`: what an agent gets its `from_profile` from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from fsm_agent.dialects import dialect_for
+from fsm_agent.limits import Limits
+from fsm_agent.models import capped, patient
+from fsm_agent.profiles import profile
+from fsm_agent.tools.registry import Registry
+from fsm_agent.tools.spec import Tool
+
+if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain tools never pays
+    from langchain_core.tools import BaseTool
+
+__all__ = ["Named"]
+
+
+class Named:
+    """Something that is made of a model, tools and the keywords of an agent."""
+
+    @classmethod
+    def from_profile(
+        cls,
+        name: str,
+        model: Any,
+        tools: Registry | Iterable[Tool | BaseTool | Callable[..., Any]] | None = None,
+        *,
+        limits: Limits | Mapping[str, Any] | None = None,
+        base_url: str | None = None,
+        max_tokens: int | None = None,
+        **overrides: Any,
+    ) -> Self:
+        """The agent that a profile describes: "session", "lightweight", "controlled", "breaker" or "native" (see `fsm_agent.profiles`).
+
+        `tools` None are the profile's own. `limits`, a `Limits` or a mapping of single ones, go on top of the profile's, and so do those of
+        the environment. `overrides` are further keywords of `Agent`; what is left out, or None, is as the profile says. `max_tokens` caps
+        the replies of a model that has no cap of its own.
+
+        Raises `DefinitionError` for an unknown profile, listing those that there are, and whatever `Agent` raises.
+        """
+        chosen = profile(name)
+        options = chosen.options({"limits": limits, **overrides})
+        # By the name of the model, which is made an object below.
+        options |= {"dialect": dialect_for(options["dialect"], model), "limits": patient(model, options["limits"])}
+        asked = capped(model, max_tokens or chosen.max_tokens, base_url=base_url)
+        made: Any = cls
+        return cast(Self, made(asked, chosen.tools(None) if tools is None else tools, **options))

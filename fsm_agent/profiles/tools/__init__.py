@@ -1,0 +1,1 @@
+"""The tools that profiles bring along: one module each."""
