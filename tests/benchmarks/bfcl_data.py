@@ -223,7 +223,8 @@ class World:
 
     def _executed(self, name: str, method: Any, around: Callable[[Call, Callable[[], Any]], Any]) -> Callable[..., Any]:
         def func(**args: Any) -> Any:
-            call = Call(name, args)
+            # A tool may keep its arguments, and change them later.
+            call = Call(name, copy.deepcopy(args))
 
             def execute() -> Any:
                 result = method(**args)
