@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Window,
     )
     from fsm_agent.records import Request, RunResult, Token, Transitioned
+    from fsm_agent.reflection import Reflect
     from fsm_agent.temperature import Cooling
     from fsm_agent.tools.registry import Registry
     from fsm_agent.tools.spec import Tool, tool
@@ -53,6 +54,7 @@ __all__ = [
     "MessageWindow",
     "Recall",
     "RedisConversations",
+    "Reflect",
     "Registry",
     "Request",
     "RunError",
@@ -89,6 +91,7 @@ _HOMES: Final = {
     "MessageWindow": "memory",
     "Recall": "memory",
     "RedisConversations": "memory",
+    "Reflect": "reflection",
     "Registry": "tools.registry",
     "Request": "records",
     "RunError": "errors",

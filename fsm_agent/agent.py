@@ -41,6 +41,7 @@ from fsm_agent.prompt import opening_texts
 from fsm_agent.recollect import aremembering, remembering
 from fsm_agent.records import RunResult
 from fsm_agent.recovery import Resumption
+from fsm_agent.reflection import Reflect
 from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import NO_PAUSES, Pauses, Run
 from fsm_agent.standing import fitting
@@ -75,8 +76,8 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     "default" (of the tool), "strategy" (the model is told to choose another way; with `withhold`, without the tool that keeps failing),
     "simpler" (only the tools named in `simpler` are left) and "answer" (from what is known, without tools). "stop" at its end stops the run
     where no rung is left, before `abort_after`. `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
-    asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails.
-    `table` is a table of your own, made by `fsm_agent.table.extend`.
+    asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails. `reflect` has the model asked now and then
+    whether to go on: `Reflect(every=3, most=2)`. `table` is a table of your own, made by `fsm_agent.table.extend`.
 
     `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
     it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
@@ -113,6 +114,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         temperature: Temperature = None,
         policy: ToolPolicy | None = None,
         table: Table | None = None,
+        reflect: Reflect | None = None,
         base_url: str | None = None,
         name: str = "agent",
         clock: Clock | None = None,
@@ -136,6 +138,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             withhold=withhold,
             temperature=temperature_of(temperature),
             policy=fitting(policy, self.tools),
+            reflect=reflect,
         )
         self._machine = DEFAULT_MACHINE if table is None else Machine(table)
         self._begun = self._setup

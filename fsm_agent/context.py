@@ -19,6 +19,7 @@ from fsm_agent.language import Language, Texts, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.memory.views import Memory
 from fsm_agent.policy import Position, ToolPolicy
+from fsm_agent.reflection import Reflect
 from fsm_agent.temperature import Temperature, temperature_after
 from fsm_agent.tools.registry import Registry
 
@@ -43,6 +44,7 @@ class Setup:
     withhold: bool = False
     temperature: Temperature = None
     policy: ToolPolicy | None = None
+    reflect: Reflect | None = None
     memo: dict[Any, Any] = field(default_factory=dict, repr=False)
 
 
@@ -130,6 +132,9 @@ class Context:
     room: int | None = None
     overflows: int = 0
     summary_failed_at: int = 0
+    reflections: int = 0
+    reflected_at: int = 0
+    go_on: bool = True
     setback: str = ""
 
     failures: int = 0

@@ -181,15 +181,16 @@ Decision = Approve | Edit | Deny | Answer
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
-    """Ask the model. `tools` are the names offered; `purpose` "answer" offers none, and "summary" asks for notes of earlier steps.
+    """Ask the model. `tools` are the names offered; `purpose` "answer" offers none.
 
+    "summary" asks for notes of earlier steps, "reflect" whether to go on.
     `estimate` is the prompt in tokens; `temperature` None leaves it to the model.
     """
 
     messages: tuple[AnyMessage, ...]
     tools: tuple[str, ...] = ()
     response_format: Mapping[str, Any] | None = None
-    purpose: Literal["plan", "answer", "summary"] = "plan"
+    purpose: Literal["plan", "answer", "summary", "reflect"] = "plan"
     timeout: float = 60.0
     estimate: int = 0
     attempt: int = 1

@@ -112,6 +112,11 @@ def stop_requested(ctx: Context) -> Compared:
     return ctx.stop_requested, {"stop_requested": ctx.stop_requested}
 
 
+@_guard("the model, asked to reflect, said not to go on")
+def told_to_stop(ctx: Context) -> Compared:
+    return not ctx.go_on, {"go_on": ctx.go_on, "reflections": ctx.reflections}
+
+
 @_guard("the forced answer did not come, and cannot be asked for again")
 def answer_failed(ctx: Context) -> Compared:
     again = ctx.forced and retry_available.test(ctx)[0] and not deadline_passed.test(ctx)[0]

@@ -55,6 +55,9 @@ class Texts:
     summary: str
     summarise: str
     summarise_steps: str
+    reflect: str
+    reflect_steps: str
+    next_tool: str
     key_facts: str
     older_result: str
     cut_to_fit: str
@@ -98,6 +101,7 @@ EN: Final = Texts(
         "token_budget": "The token budget is nearly spent.",
         "repeated_action": "The same call was repeated without a new result.",
         "no_progress": "The last steps brought nothing new.",
+        "reflection": "You judged that going on would not help.",
         "consecutive_failures": "Too many calls failed in a row.",
     },
     observation="Result of {tool}: {text}",
@@ -117,6 +121,9 @@ EN: Final = Texts(
     summary="Summary of the earlier steps:\n{text}",
     summarise="You keep the notes of an agent. Keep every fact, number, name, link, decision and failure that may still matter for the task, exactly as it stands there. Add nothing, conclude nothing, call nothing. Write plain text of at most 200 words.",
     summarise_steps="Task: {task}\n\nNotes so far:\n{before}\n\nNewer steps:\n{steps}\n\nWrite the notes anew, with the newer steps in them.",
+    reflect='You judge how far an agent has come. Reply with one JSON object and nothing else: {"go_on": true or false, "next_tool": the name of a tool or null}. go_on is false when the task is done, or when another call cannot help.',
+    reflect_steps="Task: {task}\n\nSteps so far:\n{steps}\n\nTools: {tools}\n\nShould the agent go on, and with which tool?",
+    next_tool="On reflection, the next tool to use is {tool}.",
     key_facts="Key facts from earlier results:\n{facts}",
     older_result="(an older result, left out)",
     cut_to_fit="\n[cut here: the rest does not fit]",
@@ -158,6 +165,7 @@ ZH: Final = Texts(
         "token_budget": "令牌预算即将用完。",
         "repeated_action": "同样的调用重复了，但没有新的结果。",
         "no_progress": "最近几步没有带来任何新信息。",
+        "reflection": "你判断继续下去没有帮助。",
         "consecutive_failures": "连续失败的次数过多。",
     },
     observation="{tool} 的结果：{text}",
@@ -175,6 +183,9 @@ ZH: Final = Texts(
     summary="前面步骤的摘要：\n{text}",
     summarise="你负责为一个智能体做笔记。凡是对任务可能还有用的事实、数字、名称、链接、决定和失败，都要原样保留。不要添加内容，不要下结论，不要调用工具。只写纯文本，不超过 300 字。",
     summarise_steps="任务：{task}\n\n已有的笔记：\n{before}\n\n新的步骤：\n{steps}\n\n请把新的步骤并入，重写整份笔记。",
+    reflect='你负责判断一个智能体的进展。只回复一个 JSON 对象，不要有其他内容：{"go_on": true 或 false, "next_tool": 一个工具的名称或 null}。任务已经完成，或者再调用也没有帮助时，go_on 为 false。',
+    reflect_steps="任务：{task}\n\n已有的步骤：\n{steps}\n\n工具：{tools}\n\n智能体是否应该继续？下一个用哪个工具？",
+    next_tool="经过反思，下一个应使用的工具是 {tool}。",
     key_facts="先前结果中的关键事实：\n{facts}",
     older_result="（较早的结果，已省略）",
     cut_to_fit="\n[在此截断：其余内容放不下]",

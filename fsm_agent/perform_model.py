@@ -253,8 +253,8 @@ def _schema(tool: Tool) -> dict[str, Any]:
 
 
 def _shown(effect: CallModel, job: Job) -> bool:
-    """Whether the caller is handed the pieces of the reply: those of a summary are not for a reader."""
-    return job.streaming and effect.purpose != "summary"
+    """Whether the caller is handed the pieces of the reply: those of a summary or a reflection are not for a reader."""
+    return job.streaming and effect.purpose not in ("summary", "reflect")
 
 
 def _wants_tokens(job: Job) -> bool:

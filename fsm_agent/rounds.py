@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
-from fsm_agent.history import block
+from fsm_agent.history import Block, block
 
-__all__ = ["close_round", "merge_results", "runnable"]
+__all__ = ["close_round", "merge_results", "noted", "runnable"]
 
 
 def runnable(ctx: Context) -> tuple[Call, ...]:
@@ -69,3 +69,12 @@ def not_executed(call: Call, text: str) -> Result:
         error=call.refusal_kind or "interrupted",
         executed=False,
     )
+
+
+def noted(ctx: Context, note: str) -> Context:
+    """The context with `note` to the model after the open round, in one block with it so that a window keeps both or neither."""
+    kept = ctx.setup.dialect.keep_note(note)
+    if ctx.round is None:
+        return ctx.change(round=block("note", *kept, turn=ctx.turn))
+    joined = Block(ctx.round.kind, (*ctx.round.messages, *kept), turn=ctx.turn)
+    return ctx.change(round=block(joined.kind, *joined.messages, turn=ctx.turn))

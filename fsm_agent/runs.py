@@ -31,7 +31,7 @@ __all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive"]
 
 _ERROR_CHARS: Final = 500
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
-_SETBACKS: Final = (Event.SUMMARY_FAILED, Event.OVERFLOWED)
+_SETBACKS: Final = (Event.SUMMARY_FAILED, Event.REFLECTION_FAILED, Event.OVERFLOWED)
 _READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED, Event.THOUGHT)
 
 

@@ -9,10 +9,9 @@ from typing import Any, Final
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure, Pending
 from fsm_agent.effects import Outcome, RawCall
-from fsm_agent.history import Block, block
 from fsm_agent.ladder import Rung, defaults, fallbacks, rung_key, wanted_rung
 from fsm_agent.offer import offered
-from fsm_agent.rounds import close_round, merge_results
+from fsm_agent.rounds import close_round, merge_results, noted
 from fsm_agent.states.base import Step
 from fsm_agent.tools.spec import Tool
 
@@ -48,7 +47,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if rung is Rung.ANSWER:
         reason = ctx.cause.reason if ctx.cause is not None else ""
         note = ctx.texts.answer_now.format(because=ctx.texts.because.get(reason, ""))
-        after = _noted(close_round(ctx), note)
+        after = noted(close_round(ctx), note)
         return Step(Event.ANSWER_FORCED, after.change(forced=True, failure=None, attempt=1))
     return Step(Event.EXHAUSTED, ctx)
 
@@ -78,14 +77,14 @@ def _changed(ctx: Context, failure: Failure) -> Context:
     if ctx.setup.withhold and failure.of == "tool":
         failed = {result.call_id for result in ctx.results if not result.ok and result.executed}
         after = after.change(withheld=ctx.withheld | {call.tool for call in ctx.asked if call.id in failed})
-    return _noted(after, _strategy(after, failure))
+    return noted(after, _strategy(after, failure))
 
 
 def _simplified(ctx: Context, failure: Failure) -> Context:
     """The context in which only the simpler tools are left."""
     after = ctx.change(rungs=ctx.rungs | {Rung.SIMPLER})
     names = ", ".join(offered(after))
-    return _noted(after, ctx.texts.simpler.format(failed=failure.what, error=failure.error, tools=names))
+    return noted(after, ctx.texts.simpler.format(failed=failure.what, error=failure.error, tools=names))
 
 
 def _pending(ctx: Context) -> tuple[Pending, ...]:
@@ -113,12 +112,3 @@ def _strategy(ctx: Context, failure: Failure) -> str:
     if failure.of == "reply":
         return texts.strategy_reply.format(count=ctx.failures, error=failure.error, tools=names)
     return texts.strategy.format(failed=failure.what, error=failure.error, tools=names)
-
-
-def _noted(ctx: Context, note: str) -> Context:
-    """The context with `note` to the model after the open round, in one block with it so that a window keeps both or neither."""
-    kept = ctx.setup.dialect.keep_note(note)
-    if ctx.round is None:
-        return ctx.change(round=block("note", *kept, turn=ctx.turn))
-    joined = Block(ctx.round.kind, (*ctx.round.messages, *kept), turn=ctx.turn)
-    return ctx.change(round=block(joined.kind, *joined.messages, turn=ctx.turn))

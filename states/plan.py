@@ -1,6 +1,7 @@
 """PLAN: ask the model what to do next, unless the prompt alone would overrun the token budget.
 
-Two calls lead back here, each as a row of its own: a summary of what leaves the memory, and a prompt that the server found too large.
+Three calls lead back here, each as a row of its own: a summary of what leaves the memory, a reflection on whether to go on, and a prompt
+that the server found too large.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from fsm_agent.history import correction, estimate_text
 from fsm_agent.memory.summary import summary_block
 from fsm_agent.memory.views import is_round
 from fsm_agent.prompt import estimate_prompt, leaving, prompt_of, smaller_room, summary_call, usable_tokens
+from fsm_agent.reflecting import reading_of, reflection_call, reflection_due
+from fsm_agent.rounds import noted
 from fsm_agent.states.base import Step, unexpected
 
 EVENTS: Final = frozenset(
     {
         *(Event.REPLIED, Event.MODEL_FAILED, Event.WITHHELD),
         *(Event.COMPACTED, Event.SUMMARY_FAILED, Event.OVERFLOWED),
+        *(Event.REFLECTED, Event.REFLECTION_FAILED),
     }
 )
 _SHORT_SUMMARY: Final = 400
@@ -35,6 +39,8 @@ def enter(ctx: Context) -> CallModel | None:
     gone = leaving(ctx)
     if gone is not None:
         return summary_call(ctx, gone, timeout)
+    if reflection_due(ctx):
+        return reflection_call(ctx, timeout)
     purpose: Purpose = "answer" if ctx.forced else "plan"
     prompt = prompt_of(ctx, purpose)
     estimate, usable = estimate_prompt(ctx, purpose, prompt.blocks), usable_tokens(ctx)
@@ -62,6 +68,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     gone = leaving(ctx)
     if gone is not None:
         return _summarised(ctx, gone, outcome)
+    if reflection_due(ctx):
+        return _reflected(ctx, outcome)
     if isinstance(outcome, ModelFailed):
         room = smaller_room(ctx, outcome, "answer" if ctx.forced else "plan")
         if room is not None:
@@ -117,6 +125,17 @@ def _summarised(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> St
     kept = summary_block(text, ctx.texts, ctx.turn)
     history = (*ctx.history[: gone.stop], kept, *ctx.history[gone.stop :])
     return Step(Event.COMPACTED, after.change(history=history, summary_failed_at=0))
+
+
+def _reflected(ctx: Context, outcome: Replied | ModelFailed) -> Step:
+    """Whether the model would go on, with a hint to the tool that it named. What is of no use changes nothing but the counts."""
+    after = ctx.change(**_called(ctx, outcome), reflections=ctx.reflections + 1, reflected_at=ctx.step)
+    said = reading_of(ctx, outcome)
+    if isinstance(said, str):
+        return Step(Event.REFLECTION_FAILED, after.change(setback=said))
+    if said.go_on and said.next_tool is not None:
+        after = noted(after, ctx.texts.next_tool.format(tool=said.next_tool))
+    return Step(Event.REFLECTED, after.change(go_on=said.go_on))
 
 
 def _summary_of(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> tuple[str, str]:

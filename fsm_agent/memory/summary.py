@@ -67,9 +67,14 @@ def summary_prompt(history: Sequence[Block], leaving: range, task: str, texts: T
     """What the model is asked: the task, the summary before, and the real text of what leaves."""
     at = _newest_summary(history[: leaving.start])
     before = "\n".join(text_of(message.content) for message in history[at].messages) if at >= 0 else ""
-    steps = "\n".join(line for index in leaving for message in history[index].messages for line in _told(message))
+    steps = transcript([history[index] for index in leaving])
     asked = texts.summarise_steps.format(task=task, before=before or "-", steps=steps)
     return (SystemMessage(texts.summarise), HumanMessage(asked))
+
+
+def transcript(blocks: Sequence[Block]) -> str:
+    """What was said and done in these blocks, line by line, very long texts without their middle."""
+    return "\n".join(line for one in blocks for message in one.messages for line in _told(message))
 
 
 def _told(message: AnyMessage) -> list[str]:

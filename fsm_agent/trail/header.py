@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from langchain_core.messages import message_to_dict, messages_from_dict
 
-from fsm_agent import dialects, memory, temperature
+from fsm_agent import dialects, memory, reflection, temperature
 from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Setup
 from fsm_agent.errors import DefinitionError, TrailError, TrailVersion
@@ -67,6 +67,7 @@ def header_data(ctx: Context, machine: Machine, *, chain: str, origin: Mapping[s
             "withhold": setup.withhold,
             "temperature": _plain_field(setup.temperature),
             "policy": None if setup.policy is None else setup.policy.to_data(),
+            "reflect": _plain_field(setup.reflect),
             "tools": tools_data(setup.tools),
         },
         "fingerprint": fingerprint(setup, machine),
@@ -173,6 +174,7 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
         withhold=kept.get("withhold", False),
         temperature=_value(kept.get("temperature"), temperature),
         policy=None if kept.get("policy") is None else ToolPolicy.of(kept["policy"]),
+        reflect=_value(kept.get("reflect"), reflection),
     )
 
 

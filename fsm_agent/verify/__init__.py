@@ -51,6 +51,7 @@ def verify(
     defaults: bool = False,
     policy: ToolPolicy | None = None,
     tools: Sequence[str] | None = None,
+    reflections: int = 0,
     most: int = MOST,
 ) -> Certificate:
     """Explore every behaviour of `rows` under `limits` (by default the defaults), and say what holds and what does not.
@@ -60,14 +61,15 @@ def verify(
     `ladder` are the rungs that there are, in their order; `tool_retries` the most retries that a tool has of its own, by default
     `max_retries`; `summaries` whether the memory asks the model for summaries; `simpler` whether there are simpler tools to be left with;
     `defaults` whether a tool has a default; `policy` the tool policy, verified with the loop (`fsm_agent.verify.policy` says how), and
-    `tools` the names that it may name, by default any. A table that is wrong, or refused by `checks`, gives a certificate with `faults`.
+    `tools` the names that it may name, by default any; `reflections` how often a run asks the model at most whether to go on. A table
+    that is wrong, or refused by `checks`, gives a certificate with `faults`.
     Raises `fsm_agent.errors.DefinitionError` for limits that allow more than `most` configurations.
     """
     begun = time.process_time()
     chosen = Limits() if limits is None else limits
     rungs = LADDER if ladder is None else tuple(ladder)
     retries = max(chosen.max_retries, tool_retries or 0)
-    bounds = Bounds(chosen, rungs, retries, simpler=simpler, defaults=defaults)
+    bounds = Bounds(chosen, rungs, retries, simpler=simpler, defaults=defaults, reflections=reflections)
     if bounds.counters > most:
         raise DefinitionError(
             f"abort_after, no_progress_steps, max_nudges and max_degradations allow {bounds.counters:,} combinations, more than the "
@@ -98,13 +100,17 @@ def _worst(judge: Judge, graph: Graph, *, summaries: bool) -> WorstCase:
     found = measure(graph, limits.step_bound)
     again = judge.most_overflows()
     extra = found.extra
-    more = extra.get("overflow")
+    apart = [
+        (times, extra[name])
+        for name, times in (("overflow", again), ("reflection", judge.bounds.reflections))
+        if name in extra
+    ]
     return WorstCase(
         steps=limits.step_bound,
-        model_calls=found.model_calls + (again * more.model_calls if more else 0),
+        model_calls=found.model_calls + sum(times * more.model_calls for times, more in apart),
         tool_calls=limits.max_tool_calls,
         retries=found.retries,
-        transitions=found.transitions + (again * more.transitions if more else 0),
+        transitions=found.transitions + sum(times * more.transitions for times, more in apart),
         backoff=found.backoff if limits.deadline is None else min(found.backoff, limits.deadline),
         sent_again=again,
         summaries=2 * limits.step_bound if summaries else 0,

@@ -72,7 +72,8 @@ class Config(NamedTuple):
 class Bounds:
     """What the exploration is of: the limits, the rungs of the ladder, and how often a tool may be retried at most.
 
-    `simpler`: there are simpler tools to be left with; `defaults`: a tool has a default.
+    `simpler`: there are simpler tools to be left with; `defaults`: a tool has a default. `reflections`: so often the
+    model is asked at most whether to go on.
     """
 
     limits: Limits
@@ -80,6 +81,7 @@ class Bounds:
     tool_retries: int
     simpler: bool = False
     defaults: bool = False
+    reflections: int = 0
 
     @property
     def adaptive(self) -> bool:

@@ -26,13 +26,14 @@ _LEAST: Final = Limits(
     max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2, deadline=60.0
 )
 _WIDE: Final = (
-    Bounds(_LEAST, (Rung.FALLBACK, Rung.STRATEGY, Rung.ANSWER), _LEAST.max_retries),
+    Bounds(_LEAST, (Rung.FALLBACK, Rung.STRATEGY, Rung.ANSWER), _LEAST.max_retries, reflections=1),
     Bounds(
         _LEAST.replace(on_limit="stop", in_doubt="tell", deadline=None),
         (Rung.FALLBACK, Rung.DEFAULT, Rung.SIMPLER, Rung.STOP),
         _LEAST.max_retries,
         simpler=True,
         defaults=True,
+        reflections=1,
     ),
 )
 """Under these, between them, every row of a right table fires."""

@@ -156,6 +156,7 @@ class Judge:
             "at": limits.deadline if config.late else 0.0,
             "cause": _CAUSES.get(config.caused),
             "stop_requested": choice.stop,
+            "go_on": not choice.enough,
         }
         if choice.tokens != "fit" and limits.token_budget is not None:
             spent = limits.token_budget + 1 if choice.tokens == "over" else limits.token_budget - self._prompt

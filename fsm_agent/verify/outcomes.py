@@ -21,19 +21,21 @@ class Choice(NamedTuple):
     """What the configuration leaves open and a guard may ask for.
 
     `calls` are "fresh", "waiting" (for approval) or "repeated"; `over`: they would pass the limit of tool calls. `tokens` are "fit",
-    "answer" (spent, but for one answer) or "over".
+    "answer" (spent, but for one answer) or "over". `enough`: the model said not to go on.
     """
 
     calls: str = ""
     over: bool = False
     tokens: str = "fit"
     stop: bool = False
+    enough: bool = False
 
 
 class Happened(NamedTuple):
     """One outcome: the event, the configuration after it (still in the source), and what the guards may find beside it.
 
-    `counts` names the counter that grows, of those that are bounded from outside the configuration: "step", "overflow", "summary", "crash".
+    `counts` names the counter that grows, of those that are bounded from outside the configuration: "step", "overflow", "summary",
+    "reflection", "crash".
     """
 
     event: Event
@@ -75,8 +77,17 @@ def _plan(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
         if not config.forced and config.failure != "model" and not config.late:
             yield Happened(Event.COMPACTED, now, counts="summary")
             yield Happened(Event.SUMMARY_FAILED, now, counts="summary")
+            if bounds.reflections:
+                yield from _reflection(now, bounds)
     if bounds.limits.token_budget is not None:
         yield from _withheld(config, bounds)
+
+
+def _reflection(config: Config, bounds: Bounds) -> Iterator[Happened]:
+    yield Happened(Event.REFLECTION_FAILED, config, counts="reflection")
+    yield Happened(Event.REFLECTED, config, counts="reflection")
+    for tokens in ("fit",) if bounds.limits.token_budget is None else ("fit", "over"):
+        yield Happened(Event.REFLECTED, config, Choice(tokens=tokens, enough=True))
 
 
 def _withheld(config: Config, bounds: Bounds) -> Iterator[Happened]:

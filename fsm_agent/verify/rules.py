@@ -27,6 +27,7 @@ _SAYS: Final[Mapping[StopReason, str]] = {
     StopReason.DEADLINE: "deadline_passed",
     StopReason.REPEATED_ACTION: "repeated_action",
     StopReason.NO_PROGRESS: "no_progress",
+    StopReason.REFLECTION: "told_to_stop",
     StopReason.EMPTY_REPLY: "nudges_spent",
     StopReason.CONSECUTIVE_FAILURES: "failures_reached",
     StopReason.MODEL_FAILED: "model_failing",
@@ -36,7 +37,7 @@ _SAYS: Final[Mapping[StopReason, str]] = {
 _ANSWERED_AT: Final = frozenset(
     {
         *(StopReason.MAX_STEPS, StopReason.MAX_TOOL_CALLS, StopReason.TOKEN_BUDGET),
-        *(StopReason.REPEATED_ACTION, StopReason.NO_PROGRESS),
+        *(StopReason.REPEATED_ACTION, StopReason.NO_PROGRESS, StopReason.REFLECTION),
     }
 )
 """The limits at which an answer is asked for before the run is stopped, where it may be."""

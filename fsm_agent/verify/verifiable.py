@@ -32,5 +32,6 @@ class Verifiable:
             defaults=any(tool.default is not None for tool in setup.tools.known()),
             policy=setup.policy,
             tools=None if setup.policy is None else [one for one in setup.policy.tools if setup.tools.resolve(one)],
+            reflections=0 if setup.reflect is None else setup.reflect.most,
             most=most,
         )

@@ -45,6 +45,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.records import Transitioned
+from fsm_agent.reflection import Reflect
 from fsm_agent.runs import Run, drive
 from fsm_agent.temperature import Cooling
 from fsm_agent.testing import FakeClock
@@ -147,6 +148,7 @@ setups: st.SearchStrategy[Setup] = st.builds(
     tools=st.sampled_from([ALL_TOOLS, WITH_DEFAULT]),
     simpler=st.sampled_from([(), ("look", "poll")]),
     withhold=st.booleans(),
+    reflect=st.sampled_from([None, None, Reflect(every=1, most=2)]),
 )
 
 small = st.integers(0, 2)
@@ -172,6 +174,8 @@ texts = st.sampled_from(
     [
         *("", " ", "It is 3.", "<think>hm</think>", "<think>hm</think>It is 3."),
         '{"action": "FINISH", "action_input": {"answer": "It is 3."}}',
+        '{"go_on": true, "next_tool": "look"}',
+        '{"go_on": false, "next_tool": null}',
         '{"action": "THINK", "action_input": {"thought": "hm"}}',
         '{"action": "look", "action_input": {"q": "x"}}',
         '{"action": "look", "action_input": {"q": ',
@@ -327,7 +331,7 @@ def most_transitions(setup: Setup, crashes: int = 0) -> int:
     retries = max([limits.max_retries, *(one.retry or 0 for one in ALL_TOOLS)])
     batch = 7 + 4 * retries
     plans = (limits.step_bound + 1) * (1 + limits.max_retries) + 2
-    beside = 2 * (limits.step_bound + 1) + 3
+    beside = 2 * (limits.step_bound + 1) + 3 + (0 if setup.reflect is None else setup.reflect.most)
     return 4 * crashes + beside + plans * 3 + (limits.step_bound + 1 + limits.max_degradations + 1) * batch + 2
 
 

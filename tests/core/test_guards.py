@@ -321,6 +321,8 @@ case(
 case("can_answer_now", "a moment is left", True, answerable, deadline=9.0, at=8.999)
 case("can_answer_now", "no time is left", False, answerable, deadline=9.0, at=9.0)
 
+case("told_to_stop", "never asked", False, {"go_on": True, "reflections": 0})
+case("told_to_stop", "asked, and told so", True, {"go_on": False, "reflections": 1}, go_on=False, reflections=1)
 case("deadline_passed", "none", False, {"elapsed": 9e9, "deadline": None}, at=9e9)
 case("deadline_passed", "just before", False, {"elapsed": 4.999, "deadline": 5.0}, deadline=5.0, at=4.999)
 case("deadline_passed", "on the dot", True, {"elapsed": 5.0, "deadline": 5.0}, deadline=5.0, at=5.0)

@@ -18,6 +18,7 @@ from fsm_agent.errors import IllegalTransition
 from fsm_agent.jobs import Job
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import SummaryWindow
+from fsm_agent.reflection import Reflect
 from fsm_agent.runs import Run
 from fsm_agent.states import BEHAVIOURS, Step
 from fsm_agent.table import TABLE, Row
@@ -84,6 +85,8 @@ SUMMARY = {"memory": SummaryWindow(rounds=1, every=1)}
 TWO_FAIL = (ADD, fails("one"), asks(raw("add", a=1, b=3)), fails("two"))
 # A reply that spends most of a budget of 1,000 tokens, so that no further prompt fits.
 SPENT = asks(raw("add", a=1, b=2), tokens=899)
+REFLECT = {"reflect": Reflect(every=1)}
+YES, NO = ('{"go_on": ' + word + ', "next_tool": null}' for word in ("true", "false"))
 # What DECIDE asks on an ordinary step, as far as each of its rows.
 LATE = "answer_failed- deadline_passed-"
 FAILED = f"{LATE} circuit_open-"
@@ -100,6 +103,14 @@ CASES: Mapping[str, Case] = {
     "PLAN --compacted--> PLAN": Case(script=[*TWO_ROUNDS, says("Notes.")], setup=SUMMARY),
     "PLAN --summary_failed--> PLAN": Case(script=[*TWO_ROUNDS, down()], setup=SUMMARY),
     "PLAN --overflowed--> PLAN": Case(script=[ADD, gives("3" * 4_000), down(overflow=True, retryable=False)]),
+    "PLAN --reflected [told_to_stop, can_answer_now]--> DEGRADE": Case(
+        script=[ADD, gives("3"), says(NO)], setup=REFLECT, asked="told_to_stop+ can_answer_now+"
+    ),
+    "PLAN --reflected [told_to_stop]--> ABORT": Case(
+        script=[ADD, gives("3"), says(NO)], setup=REFLECT, limits=STOP, asked="told_to_stop+ can_answer_now-"
+    ),
+    "PLAN --reflected--> PLAN": Case(script=[ADD, gives("3"), says(YES)], setup=REFLECT, asked="told_to_stop-"),
+    "PLAN --reflection_failed--> PLAN": Case(script=[ADD, gives("3"), says("maybe")], setup=REFLECT),
     "VALIDATE --answered--> FINISH": Case(script=[says("3")]),
     "VALIDATE --accepted [deadline_passed]--> ABORT": Case(
         script=[asks(raw("add", a=1, b=2), at=5.0)], limits={"deadline": 5.0}, asked="deadline_passed+"
@@ -314,6 +325,7 @@ REASONS: Mapping[str, StopReason | None] = {
     "nudges_spent": StopReason.EMPTY_REPLY,
     "failures_reached": StopReason.CONSECUTIVE_FAILURES,
     "no_progress": StopReason.NO_PROGRESS,
+    "told_to_stop": StopReason.REFLECTION,
     "steps_spent": StopReason.MAX_STEPS,
     "expired": StopReason.EXPIRED,
     "cancelled": StopReason.CANCELLED,
@@ -386,6 +398,8 @@ def test_the_rows_are_those_of_the_design() -> None:
         (State.PLAN, Event.COMPACTED),
         (State.PLAN, Event.SUMMARY_FAILED),
         (State.PLAN, Event.OVERFLOWED),
+        (State.PLAN, Event.REFLECTED),
+        (State.PLAN, Event.REFLECTION_FAILED),
     }
 
 

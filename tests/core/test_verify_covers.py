@@ -16,6 +16,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.memory import Memory
 from fsm_agent.records import Transitioned
+from fsm_agent.reflection import Reflect
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import Bounds, Config, abstracted
 from fsm_agent.verify.graph import Arc, Graph, explore
@@ -76,17 +77,23 @@ LOW = Limits(
 FALLING: tuple[tuple[Limits, tuple[str, ...], dict[str, Any]], ...] = (
     (LOW, ("fallback", "default", "strategy", "simpler", "answer"), {"tools": WITH_DEFAULT, "simpler": ("look",)}),
     (LOW, ("strategy", "simpler", "default", "stop"), {"tools": WITH_DEFAULT, "simpler": ("look",), "withhold": True}),
-    (LOW, ("fallback", "simpler", "answer"), {"simpler": ("look", "guessed"), "withhold": True}),
+    (
+        LOW,
+        ("fallback", "simpler", "answer"),
+        {"simpler": ("look", "guessed"), "withhold": True, "reflect": Reflect(every=1, most=2)},
+    ),
 )
 
 
 @lru_cache(maxsize=16)
 def explored(
-    limits: Limits, ladder: tuple[str, ...], simpler: bool, defaults: bool
+    limits: Limits, ladder: tuple[str, ...], simpler: bool, defaults: bool, reflections: int
 ) -> tuple[Judge, Graph, dict[Config, int], Worst]:
     """The graph for these limits, the number of each configuration, and the longest path."""
     retries = max(limits.max_retries, RETRIES)
-    judge = Judge(DEFAULT_MACHINE, Bounds(limits, ladder, retries, simpler=simpler, defaults=defaults))
+    judge = Judge(
+        DEFAULT_MACHINE, Bounds(limits, ladder, retries, simpler=simpler, defaults=defaults, reflections=reflections)
+    )
     graph = explore(judge, 400_000)
     return (
         judge,
@@ -109,7 +116,11 @@ def goes(graph: Graph, source: int, record: Transitioned | Row, target: int) -> 
 def assert_covered(setup: Setup, records: Sequence[Transitioned | Row], contexts: Sequence[Context]) -> None:
     """Every configuration and every transition of a real run was explored, and the run is no longer than the longest path."""
     judge, graph, numbers, worst = explored(
-        setup.limits, setup.ladder, bool(setup.simpler), any(one.default is not None for one in setup.tools.known())
+        setup.limits,
+        setup.ladder,
+        bool(setup.simpler),
+        any(one.default is not None for one in setup.tools.known()),
+        0 if setup.reflect is None else setup.reflect.most,
     )
     at = numbers[Config(INITIAL)]
     for record, ctx in zip(records, contexts, strict=True):
@@ -117,7 +128,14 @@ def assert_covered(setup: Setup, records: Sequence[Transitioned | Row], contexts
         assert config in numbers, f"{config} was never explored; from {graph.configs[at]} by {record}"
         assert goes(graph, at, record, numbers[config]) is not None, f"{graph.configs[at]} -> {config} by {record}"
         at = numbers[config]
-    apart = {"compacted": "summary", "summary_failed": "summary", "overflowed": "overflow", "doubted": "crash"}
+    apart = {
+        "compacted": "summary",
+        "summary_failed": "summary",
+        "overflowed": "overflow",
+        "doubted": "crash",
+        "reflected": "reflection",
+        "reflection_failed": "reflection",
+    }
     more = [worst.extra[apart[one.event]] for one in records if one.event in apart]
     assert len(records) <= worst.transitions + sum(cost.transitions for cost in more)
     if records and contexts:
