@@ -11,7 +11,7 @@ from typing import Any, Final
 from fsm_agent import dialects, memory
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.errors import RunError
-from fsm_agent.ladder import Rung
+from fsm_agent.ladder import LADDER
 from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.records import RunResult
@@ -32,6 +32,8 @@ _REFUSED: Final = {
 _OPTIONS: Final = {
     "idempotent": False,
     "repeatable": False,
+    "once": False,
+    "default": None,
     "retry": None,
     "timeout": None,
     "max_result_chars": None,
@@ -76,6 +78,8 @@ def _check(story: Story) -> None:
     why = next((_REFUSED[kind] for kind in outcomes if kind in _REFUSED), "")
     if not last or last[0].target not in TERMINAL:
         why = "it has not ended"
+    elif header["setup"].get("policy"):
+        why = "its tools went by a policy, which the test could not make"
     elif header.get("table"):
         why = "it went by a table of its own, which the test could not make"
     elif header.get("forked"):
@@ -275,7 +279,9 @@ class _Draft:
         """The tools, those that only stand in for others first."""
         for one in sorted(self.tools.values(), key=lambda one: not one.kept["hidden"]):
             kept = one.kept
-            given: dict[str, Any] = {name: kept[name] for name, usual in _OPTIONS.items() if kept[name] != usual}
+            given: dict[str, Any] = {
+                name: kept[name] for name, usual in _OPTIONS.items() if kept.get(name, usual) != usual
+            }
             given |= {"not_for": kept["not_for"]} if kept["not_for"] else {}
             if kept["volatile"]:
                 given["volatile"] = Code(f"frozenset({kept['volatile']!r})")
@@ -306,8 +312,11 @@ class _Draft:
         yield f"    dialect={_made(self.setup['dialect'], dialects)}, memory={_made(self.setup['memory'], memory)},"
         if self.setup["system"] is not None:
             yield f"    system={literal(self.setup['system'])},"
-        if set(self.setup["ladder"]) != set(Rung):
+        if tuple(self.setup["ladder"]) != LADDER:
             yield f"    ladder={literal(list(self.setup['ladder']))},"
+        if self.setup.get("simpler") or self.setup.get("withhold"):
+            simpler, withhold = list(self.setup["simpler"]), bool(self.setup["withhold"])
+            yield f"    simpler={literal(simpler)}, withhold={withhold},"
         if self.decisions:
             yield "    approve=lambda call: next(decisions),"
         yield f"    language={self.language!r}, clock=clock, logger=silent_logger(),"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
 
@@ -116,10 +117,7 @@ class ScriptedTool(Tool):
             self.assert_used_up()
 
 
-_TAKEN_OVER = (
-    *("name", "description", "args_model", "fallback", "map_fallback", "idempotent", "repeatable", "retry", "timeout"),
-    *("requires_approval", "max_result_chars", "not_for", "volatile", "lax", "ignore_extra", "exclusive", "hidden"),
-)
+_TAKEN_OVER = tuple(one.name for one in fields(Tool) if one.name not in ("func", "afunc", "source"))
 
 
 def _is_function(entry: object) -> bool:

@@ -15,27 +15,18 @@ from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Setup
 from fsm_agent.dialects import DIALECTS
 from fsm_agent.effects import (
-    Answer,
     Answered,
-    Approve,
     AskHuman,
     Broke,
-    Call,
     CallModel,
     CallTools,
     Cancelled,
-    Decision,
-    Deny,
-    Doubted,
-    Edit,
     Effect,
     Expired,
     ModelFailed,
     Outcome,
     RawCall,
     Replied,
-    Result,
-    Returned,
     Usage,
     Wait,
     Waited,
@@ -49,8 +40,10 @@ from fsm_agent.reflection import Reflect
 from fsm_agent.runs import Run, drive
 from fsm_agent.temperature import Cooling
 from fsm_agent.testing import FakeClock
+from fsm_agent.testing import strategies as kit
+from fsm_agent.testing.strategies import doubts, rarely, returns
 from fsm_agent.tools import Tool, tool
-from tests.core.builders import TOOLS, make_setup, result_of, start, steady
+from tests.core.builders import TOOLS, make_setup, start, steady
 from tests.policy.kit import policies
 
 
@@ -89,33 +82,7 @@ WITH_DEFAULT: tuple[Tool, ...] = (*ALL_TOOLS, guessed)
 NAMES = [*(one.name for one in ALL_TOOLS), "nothing", "functions.look", ""]
 
 
-def rarely(strategy: st.SearchStrategy[Any], often: Any, *, one_in: int = 4) -> st.SearchStrategy[Any]:
-    """`often` most of the time, and one time in so many what `strategy` draws."""
-    kinds = st.sampled_from([False, *[False] * (one_in - 2), True])
-    return kinds.flatmap(lambda rare: strategy if rare else st.just(often))
-
-
-limits = st.builds(
-    lambda degrade_after, more, **given: Limits(degrade_after=degrade_after, abort_after=degrade_after + more, **given),
-    degrade_after=st.sampled_from([1, 1, 2, 3]),
-    more=st.sampled_from([1, 3, 0]),
-    max_steps=st.sampled_from([9, 9, 6, 4, 2, 1, "adaptive"]),
-    base_steps=st.sampled_from([3, 1]),
-    most_steps=st.sampled_from([9, 4]),
-    max_tool_calls=st.sampled_from([50, 50, 50, 9, 3, 1, 0]),
-    token_budget=rarely(st.sampled_from([6_000, 3_000, 1_500, 700, 1]), None, one_in=5),
-    deadline=rarely(st.sampled_from([60.0, 20.0, 5.0, 0.5]), None, one_in=5),
-    repeat_threshold=st.sampled_from([2, 1, 3]),
-    no_progress_steps=st.sampled_from([9, 9, 3, 2, 1]),
-    max_retries=st.sampled_from([1, 1, 2, 0]),
-    backoff=st.sampled_from([0.0, 1.0, 5.0]),
-    backoff_max=rarely(st.sampled_from([3.0, 0.0]), 30.0),
-    max_nudges=st.integers(0, 2),
-    max_degradations=st.sampled_from([3, 2, 1, 0]),
-    approval_timeout=st.none() | st.just(5.0),
-    on_limit=st.sampled_from(["answer", "stop"]),
-    in_doubt=st.sampled_from(["review", "review", "tell"]),
-)
+limits = kit.limits()
 ALL_RUNGS = ("fallback", "default", "strategy", "simpler", "answer", "stop")
 ladders = rarely(st.lists(st.sampled_from(ALL_RUNGS), unique=True), ALL_RUNGS[:5], one_in=3)
 
@@ -185,82 +152,17 @@ texts = st.sampled_from(
 usages = st.builds(lambda tokens: Usage(tokens, 0, tokens), st.integers(0, 600))
 
 
-REPLIES = st.sampled_from([*["calls"] * 12, "text", "text", "failure", "failure", "cut", "unreadable", "both"])
-
-
-@st.composite
-def replies(draw: st.DrawFn, at: float) -> Replied | ModelFailed:
+def replies(at: float) -> st.SearchStrategy[Replied | ModelFailed]:
     """What comes of a model call."""
-    kind = draw(REPLIES)
-    if kind == "failure":
-        return ModelFailed(
-            error="APIError",
-            message="no luck",
-            retryable=draw(st.sampled_from([True, True, False])),
-            overflow=draw(st.sampled_from([False, False, True])),
-            context_tokens=draw(st.sampled_from([None, 100, 4_000])),
-            prompt_tokens=draw(st.sampled_from([None, 200, 8_000])),
-            retry_after=draw(st.sampled_from([None, None, 0.0, 1.0, 90.0])),
-            usage=draw(usages),
-            at=at,
-        )
-    return Replied(
-        text=draw(texts) if kind in ("text", "cut", "both") else "",
-        calls=tuple(draw(st.lists(raw_calls, min_size=1, max_size=3))) if kind in ("calls", "cut", "both") else (),
-        usage=draw(usages),
-        prompt_tokens=draw(st.sampled_from([None, None, 0, 100, 2_000])),
-        truncated=kind == "cut",
-        unreadable="no message" if kind == "unreadable" else "",
-        at=at,
-    )
+    return kit.replies(calls_of=raw_calls, texts=texts, at=at)
 
 
-@st.composite
-def returns(draw: st.DrawFn, effect: CallTools, at: float) -> Returned:
-    """What comes of a batch: one result for each call, in order."""
-    return Returned(results=tuple(draw(one_result(call)) for call in effect.calls), at=at)
+decisions = kit.decisions(st.one_of(*fitting.values(), st.just({"to": 3})))
 
 
-@st.composite
-def doubts(draw: st.DrawFn, effect: CallTools, at: float) -> Doubted:
-    """What is known of a batch after a crash: at least one call is in doubt, the others too, or known, or not begun."""
-    sure = draw(st.integers(0, len(effect.calls) - 1))
-    unknown, known = [], []
-    for index, call in enumerate(effect.calls):
-        fate = "doubt" if index == sure else draw(st.sampled_from(["doubt", "known", "known", "waiting"]))
-        if fate == "doubt":
-            unknown.append(call.id)
-        elif fate == "known":
-            known.append(draw(one_result(call)))
-    return Doubted(calls=tuple(unknown), results=tuple(known), at=at)
-
-
-@st.composite
-def one_result(draw: st.DrawFn, call: Call) -> Result:
-    """What comes of one call."""
-    kind = draw(st.sampled_from(["same", "new", "new", "failed", "failed", "retryable", "retryable", "gone"]))
-    text = draw(st.sampled_from("abcdefgh")) if kind == "new" else kind
-    if kind == "gone":
-        return Result(call_id=call.id, tool=call.tool, ok=False, text=text, error="unregistered", executed=False)
-    return result_of(call.id, call.tool, text, ok=kind in ("same", "new"), retryable=kind == "retryable")
-
-
-decisions: st.SearchStrategy[Decision] = st.one_of(
-    st.builds(Approve),
-    st.builds(Deny, st.just("no"), st.sampled_from([False, False, False, True])),
-    st.builds(Edit, st.one_of(*fitting.values(), st.just({"to": 3}))),
-    st.builds(Answer, st.sampled_from(["it was done", ""])),
-)
-
-
-@st.composite
-def answers(draw: st.DrawFn, effect: AskHuman, at: float, waited: float) -> Answered | Expired:
+def answers(effect: AskHuman, at: float, waited: float) -> st.SearchStrategy[Answered | Expired]:
     """What a person decides, if at all; a call may be left out."""
-    if draw(st.sampled_from(["decides", *["decides"] * 8, "expires"])) == "expires":
-        return Expired(waited, at)
-    silent = draw(st.sampled_from([False] * 8 + [True]))
-    decided = {call.id: draw(decisions) for call in effect.calls[1 if silent else 0 :]}
-    return Answered(decisions=decided, waited=waited, at=at)
+    return kit.answers(effect, decisions, at, waited)
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
@@ -11,12 +10,12 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 
 from fsm_agent.dialects import DIALECTS, Dialect, dialect_for
 from fsm_agent.dialects.base import Prompt
-from fsm_agent.effects import Call
 from fsm_agent.history import Block, block, text_of
 from fsm_agent.language import EN
 from fsm_agent.memory import SummaryWindow
 from fsm_agent.memory.summary import summary_block
-from tests.core.builders import TOOLS, asks, raw, result_of, says
+from fsm_agent.testing.strategies import Round, history_of, round_of
+from tests.core.builders import TOOLS
 
 NATIVE = dialect_for("native")
 APART = sorted(set(DIALECTS) - {"guided_json"})
@@ -25,46 +24,6 @@ sizes = st.integers(1, 7)
 summaries = st.builds(
     SummaryWindow, rounds=sizes, every=st.integers(1, 3), chunk_tokens=st.sampled_from([1, 100, 6_000])
 )
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of a made-up history: how many calls, whether the model spoke beside them, whether a note follows."""
-
-    calls: int
-    speaks: bool
-    note: bool
-
-
-rounds = st.builds(Round, st.integers(0, 4), st.booleans(), st.booleans())
-turns = st.lists(st.tuples(st.lists(rounds, max_size=5), st.booleans()), min_size=1, max_size=4)
-"""For each turn its rounds, and whether it was answered; the last turn is still open."""
-
-
-def history_of(dialect: Dialect, made: Sequence[tuple[Sequence[Round], bool]]) -> list[Block]:
-    """The blocks that such a conversation leaves in this dialect; every text in it occurs once."""
-    blocks: list[Block] = []
-    for turn, (made_rounds, answered) in enumerate(made):
-        blocks.append(block("task", HumanMessage(f"task {turn}."), turn=turn))
-        for number, one in enumerate(made_rounds):
-            blocks.append(round_of(dialect, one, turn, f"{turn}-{number}"))
-        if answered and turn < len(made) - 1:
-            blocks.append(block("answer", *dialect.keep_answer(f"answer {turn}."), turn=turn))
-    return blocks
-
-
-def round_of(dialect: Dialect, one: Round, turn: int, name: str) -> Block:
-    """The block of one round: calls with their results, or a reply that was no use with what the model was told."""
-    said = f"said {name}." if one.speaks else ""
-    note = dialect.keep_note(f"note {name}.") if one.note else ()
-    if not one.calls:
-        return block("note", *dialect.keep_rejected(says(said), f"told {name}."), *note, turn=turn)
-    made = [
-        Call(id=f"id-{name}-{n}", name="look", tool="look", arguments={"q": f"q {name}-{n}."}) for n in range(one.calls)
-    ]
-    results = [result_of(call.id, "look", f"result {call.id}.") for call in made]
-    reply = asks(*(raw("look", **call.arguments) for call in made), text=said)
-    return block("round", *dialect.keep_round(reply, made, results, EN), *note, turn=turn)
 
 
 def sent(dialect: Dialect, blocks: Sequence[Block], system: str = "Be brief.") -> tuple[AnyMessage, ...]:

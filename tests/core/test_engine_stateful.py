@@ -46,17 +46,16 @@ from fsm_agent.records import Transitioned
 from fsm_agent.runs import drive
 from fsm_agent.states import Step
 from fsm_agent.table import TABLE
+from fsm_agent.testing.strategies import doubts, returns
 from tests.core.adversary import (
     MOST_CRASHES,
     answers,
     decisions,
-    doubts,
     drive_with,
     most_transitions,
     new_play,
     raw_calls,
     replies,
-    returns,
     setups,
 )
 from tests.core.builders import asks, gives, raw

@@ -13,7 +13,8 @@ from fsm_agent.dialects import DIALECTS, dialect_for
 from fsm_agent.history import block, flatten, text_of
 from fsm_agent.memory import Full
 from fsm_agent.memory.fit import fit
-from tests.core.histories import NATIVE, history_of, numbered, said_in, turns
+from fsm_agent.testing.strategies import history_of, turns
+from tests.core.histories import NATIVE, numbered, said_in
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -20,8 +20,9 @@ from fsm_agent.language import EN
 from fsm_agent.limits import Limits
 from fsm_agent.memory import Full, Memory, MessageWindow, Window
 from fsm_agent.testing import ScriptedModel, call, forever
+from fsm_agent.testing.strategies import history_of, turns
 from tests.core.builders import TOOLS
-from tests.core.histories import history_of, said_in, sent, turns
+from tests.core.histories import said_in, sent
 from tests.core.validity import wrong_prompt
 
 

@@ -13,7 +13,8 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.history import flatten, text_of
 from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.memory.fit import fit
-from tests.core.histories import NATIVE, Round, history_of, said_in, sent, sizes, summaries, summarised, turns
+from fsm_agent.testing.strategies import Round, history_of, turns
+from tests.core.histories import NATIVE, said_in, sent, sizes, summaries, summarised
 from tests.core.validity import wrong_prompt
 
 dual_buffers = st.builds(

@@ -11,7 +11,8 @@ from fsm_agent.history import block, flatten
 from fsm_agent.language import EN
 from fsm_agent.memory import SummaryWindow
 from fsm_agent.memory.summary import summary_prompt
-from tests.core.histories import NATIVE, history_of, said_in, spoken, summaries, summarised, turns
+from fsm_agent.testing.strategies import history_of, turns
+from tests.core.histories import NATIVE, said_in, spoken, summaries, summarised
 
 
 def test_what_is_summarised_is_what_left_the_window() -> None:
