@@ -41,7 +41,7 @@ def _rows(every: Iterable[Profile]) -> list[tuple[str, list[str]]]:
         (name, [_said(one[name]) for one in documents]) for name in ("dialect", "memory", "threads", "tools", "ladder")
     ]
     rows += [(name, [_said(one["limits"][name]) for one in documents]) for name in names]
-    rows += [(name, [_said(one[name]) for one in documents]) for name in ("temperature", "max_tokens")]
+    rows += [(name, [_said(one[name]) for one in documents]) for name in ("temperature", "max_tokens", "reflect")]
     return rows
 
 
@@ -65,6 +65,7 @@ def _document(one: Profile) -> dict[str, Any]:
         "limits": Limits(**one.limits).model_dump(mode="json"),
         "temperature": _temperature(one.temperature),
         "max_tokens": one.max_tokens,
+        "reflect": None if one.reflect is None else f"every {one.reflect.every} steps, {one.reflect.most} at most",
         "folder": one.folder,
     }
 

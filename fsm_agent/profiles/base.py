@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.memory.views import Memory, Window
+from fsm_agent.reflection import Reflect
 from fsm_agent.temperature import Temperature
 from fsm_agent.tools.spec import Tool
 
@@ -47,10 +48,9 @@ class Profile:
     """An agent by name: what it is made of where nobody says otherwise.
 
     `limits` are those that the profile sets. `dialect` None is the one that fits the model. `temperature` is what the model is asked with,
-    None its own; `max_tokens` the most that a reply may have, where the model does not say. `conversations` makes the store of threads,
-    None for this process's memory.
-    `tools` makes the profile's own tools; `folder` says what they do with a directory, "" for nothing, and `works_here` that they work in
-    the current one when none is given.
+    None its own; `max_tokens` the most that a reply may have, where the model does not say. `reflect` has it asked now and then whether to
+    go on. `conversations` makes the store of threads, None for this process's memory. `tools` makes the profile's own tools; `folder` says
+    what they do with a directory, "" for nothing, and `works_here` that they work in the current one when none is given.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Profile:
     system: str | None = None
     temperature: Temperature = None
     max_tokens: int | None = None
+    reflect: Reflect | None = None
     conversations: Callable[[], Conversations] | None = None
     folder: str = ""
     works_here: bool = False
@@ -84,6 +85,7 @@ class Profile:
             "ladder": self.ladder,
             "system": self.system,
             "temperature": self.temperature,
+            "reflect": self.reflect,
             "name": self.name,
         }
         if self.conversations is not None and given.get("conversations") is None and not _keeps_threads(given):

@@ -9,6 +9,7 @@ from fsm_agent.memory import KeyFacts, Window
 from fsm_agent.profiles.base import Example, Profile, frozen_mapping
 from fsm_agent.profiles.tools.documents import search_documents
 from fsm_agent.profiles.tools.web_search import web_search
+from fsm_agent.reflection import Reflect
 from fsm_agent.tools.builtin import calculator
 from fsm_agent.tools.spec import Tool
 
@@ -32,6 +33,7 @@ PROFILE: Final = Profile(
     memory=KeyFacts(Window(rounds=5), per_round=3),
     # Another way is not tried: a simpler tool, or an answer from what is known, and that is the end.
     ladder=("fallback", "answer", "stop"),
+    reflect=Reflect(every=3, most=1),
     folder="the documents searched when the web cannot be",
     example=Example(
         tasks={

@@ -9,6 +9,7 @@ import pytest
 
 from fsm_agent import InMemoryConversations, Status, StopReason, tool
 from fsm_agent.profiles import NAMES
+from fsm_agent.reflection import Reflect
 from fsm_agent.testing import ModelRequest, ScriptedModel, call, forever, reply
 from fsm_agent.tools import ToolResult
 from tests.profiles.kit import act, by_name, done, finish, react
@@ -137,6 +138,7 @@ def test_the_prompt_does_not_grow_fourfold_over_five_turns(name: str) -> None:
         [long_one],
         conversations=InMemoryConversations(),
         limits={"max_result_chars": 400},
+        reflect=Reflect(every=100),
     )
 
     sizes = []

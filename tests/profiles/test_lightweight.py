@@ -13,14 +13,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fsm_agent import Full, KeyFacts, State, Status, StopReason, SummaryWindow, Window, tool
+from fsm_agent import Event, Full, KeyFacts, RunResult, State, Status, StopReason, SummaryWindow, Window, tool
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.profiles.tools.documents import search_documents
 from fsm_agent.profiles.tools.web_search import Page, searxng, web_search
+from fsm_agent.reflection import Reflect
 from fsm_agent.testing import ModelRequest, ScriptedModel, forever
 from fsm_agent.tools import calculator
 from fsm_agent.tools.spec import Invalid, Valid
 from tests.profiles.kit import act, by_name, finish
+
+NEVER = Reflect(every=100)
 
 
 @tool
@@ -150,6 +153,7 @@ def test_the_window_slides_over_five_rounds() -> None:
         [*(act("plain", word="abcdefgh"[n]) for n in range(8)), finish("ok")],
         [plain],
         limits={"max_steps": 9},
+        reflect=NEVER,
     )
     assert agent.invoke("go").ok
     history = "\n".join(
@@ -269,7 +273,11 @@ def facts_after(*results: str) -> str:
 
     count = len(results) + 5
     agent, model = by_name(
-        "lightweight", [*(act("give", n=n) for n in range(count)), finish("ok")], [give], limits={"max_steps": 20}
+        "lightweight",
+        [*(act("give", n=n) for n in range(count)), finish("ok")],
+        [give],
+        limits={"max_steps": 20},
+        reflect=NEVER,
     )
     assert agent.invoke("go").ok
     told = [message.text for message in model.requests[-1].messages if "Key facts from earlier results" in message.text]
@@ -322,6 +330,7 @@ def test_the_three_strategies_exist_and_cost_what_they_should() -> None:
             [plain],
             memory=memory,
             limits={"max_steps": 11, "no_progress_steps": 9},
+            reflect=NEVER,
         )
         result = agent.invoke("Say words. " + "Please. " * 5)
         assert result.ok
@@ -334,6 +343,43 @@ def test_the_three_strategies_exist_and_cost_what_they_should() -> None:
     assert window == 5
     assert summed < full
     assert "Notes: words a to d were said." in text
+
+
+# ---------------------------------------------------------------- reflection
+
+
+def reflecting(said: str) -> tuple[RunResult, list[ModelRequest]]:
+    """A run of four numbers that is asked to reflect after the third, and says this."""
+    script = [*(act("numbered", n=n) for n in range(3)), said, act("numbered", n=3), finish("0 to 3")]
+    agent, model = by_name("lightweight", script, [numbered])
+    return agent.invoke("Which numbers are there?"), model.requests
+
+
+def test_reflection_may_say_go_on_and_the_next_tool() -> None:
+    """Asked once, after three steps; the tool is passed on as a hint, and the run goes on."""
+    result, requests = reflecting('{"go_on": true, "next_tool": "numbered"}')
+    assert (result.ok, result.answer, result.tool_calls) == (True, "0 to 3", 4)
+    assert [one.event for one in result.transitions].count(Event.REFLECTED) == 1
+    assert "numbered" in requests[4].messages[-1].text
+
+
+def test_reflection_may_say_do_not_go_on() -> None:
+    """Then an answer from what is known is asked for, and no tool is called any more."""
+    script = [*(act("numbered", n=n) for n in range(3)), '{"go_on": false, "next_tool": null}', finish("0 to 2")]
+    agent, model = by_name("lightweight", script, [numbered])
+    result = agent.invoke("Which numbers are there?")
+    assert (result.status, result.answer, result.tool_calls, model.count) == (Status.PARTIAL, "0 to 2", 3, 5)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [finish("I am done, really."), act("numbered", n=9), "Well, I think that we should go on.", '{"go_on": "perhaps"}'],
+)
+def test_reflection_may_say_nothing_else(said: str) -> None:
+    """An answer, a call and talk are none of it: nothing of them counts, and the run goes on."""
+    result, _ = reflecting(said)
+    assert (result.ok, result.answer, result.tool_calls) == (True, "0 to 3", 4)
+    assert Event.REFLECTED not in [one.event for one in result.transitions]
 
 
 def test_the_memory_of_the_profile() -> None:
