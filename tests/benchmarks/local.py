@@ -1,8 +1,11 @@
 """How many of the forty small tasks a local model answers right, through the engine as it is set up by default.
 
-`--held-out` takes the twenty other tasks instead, `--plain` adds the same model in a plain loop.
+`--held-out` takes the twenty other tasks instead, `--plain` adds the same model in a plain loop, `--profiles` each profile with the
+tools of the task (all of them, or those named), the plain loop beside them.
 
     python -m tests.benchmarks.local [local:0.5b local:1.5b] [--held-out] [--plain] [--kind two-step] [--verbose]
+    python -m tests.benchmarks.local local:1.5b --profiles
+    python -m tests.benchmarks.local local:1.5b --profiles session native
 
 Needs the extra `local`; fetches the weights on first use. Greedy decoding, so a run can be repeated.
 """
@@ -12,15 +15,18 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from fsm_agent import Agent, Registry, RunResult
 from fsm_agent.language import EN
+from fsm_agent.memory import InMemoryConversations
 from fsm_agent.observe import silent_logger
+from fsm_agent.profiles import NAMES
 from tests.benchmarks.local_tasks import HELD_OUT, KINDS, TASKS, Task
 
 MODELS = ("local:0.5b", "local:1.5b")
@@ -51,7 +57,16 @@ class Outcome:
 
 def with_engine(model: Any, task: Task) -> Outcome:
     """The task through an agent with nothing set but its model and tools."""
-    result: RunResult = Agent(model, task.tools, logger=silent_logger()).invoke(task.text)
+    return _outcome(task, Agent(model, task.tools, logger=silent_logger()).invoke(task.text))
+
+
+def with_profile(model: Any, task: Task, *, name: str) -> Outcome:
+    """The task through a profile as it is, but for its tools and its store of threads, which nothing here uses."""
+    agent = Agent.from_profile(name, model, task.tools, conversations=InMemoryConversations(), logger=silent_logger())
+    return _outcome(task, agent.invoke(task.text))
+
+
+def _outcome(task: Task, result: RunResult) -> Outcome:
     calls = tuple(
         f"{call.tool}({dict(call.arguments)})={one.text}"
         for call, one in zip(result.calls, result.results, strict=True)
@@ -125,6 +140,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--plain", action="store_true", help="also run the plain loop")
+    parser.add_argument(
+        "--profiles",
+        nargs="*",
+        choices=NAMES,
+        help="run these profiles, or all, and the plain loop, instead of the engine's defaults",
+    )
     parser.add_argument("--kind", choices=KINDS, help="only tasks of this kind")
     parser.add_argument("--held-out", action="store_true", help="run the twenty held-out tasks instead")
     parser.add_argument("--verbose", action="store_true", help="print every task")
@@ -136,9 +157,12 @@ def main() -> None:
     ]
     for model in options.models:
         agent_model = Agent(model, [], logger=silent_logger()).model
-        contenders = [("engine", with_engine, model)] + (
-            [("plain loop", with_plain_loop, agent_model)] if options.plain else []
-        )
+        contenders: list[tuple[str, Callable[[Any, Task], Outcome], Any]] = [("engine", with_engine, model)]
+        if options.profiles is not None:
+            names = options.profiles or NAMES
+            contenders = [(f"profile {name}", partial(with_profile, name=name), model) for name in names]
+        if options.plain or options.profiles is not None:
+            contenders.append(("plain loop", with_plain_loop, agent_model))
         for name, contender, given in contenders:
             outcomes = []
             for task in tasks:

@@ -1,6 +1,6 @@
 """What becomes of 200 seeded tasks with a model and tools that fail at the rates which practitioners measured.
 
-    python -m tests.benchmarks.reliability [--tasks 200] [--seed 1] [--only NAME] [--engine] [--verbose]
+    python -m tests.benchmarks.reliability [--tasks 200] [--seed 1] [--only NAME] [--engine] [--own-caps] [--verbose]
 
 The tasks (`reliability_tasks`), the simulated model with its faults (`reliability_model`) and the contenders (`reliability_contenders`)
 are the same stream for everybody; a fault has the form of the protocol that the contender speaks. How a run ends:
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fsm_agent.testing import ScriptedModel
-from tests.benchmarks.reliability_contenders import CONTENDERS, Contender, Told
+from tests.benchmarks.reliability_contenders import CONTENDERS, OWN_CAPS, Contender, Told
 from tests.benchmarks.reliability_model import HONEST, Capped, Fault, Simulated
 from tests.benchmarks.reliability_tasks import Stuck, Task, World, tasks
 
@@ -124,10 +124,10 @@ def mean(values: Sequence[int]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def chosen(only: str, *, engine: bool) -> dict[str, Contender]:
+def chosen(only: str, *, engine: bool, own_caps: bool) -> dict[str, Contender]:
     """The contenders whose name holds `only` and whose package is installed."""
     found = {}
-    for name, contender in CONTENDERS.items():
+    for name, contender in (OWN_CAPS if own_caps else CONTENDERS).items():
         if only not in name or (engine and contender.package):
             continue
         if contender.package and importlib.util.find_spec(contender.package) is None:
@@ -146,13 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="contenders whose name holds this")
     parser.add_argument("--engine", action="store_true", help="this engine alone")
+    parser.add_argument("--own-caps", action="store_true", help="the profiles with their own caps on the steps")
     parser.add_argument("--verbose", action="store_true", help="print every run that did not complete")
     given = parser.parse_args(arguments)
     work = tasks(given.seed, given.tasks)
     rows: dict[str, list[Outcome]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peers' deprecations are not what is measured
-        for name, contender in chosen(given.only, engine=given.engine).items():
+        for name, contender in chosen(given.only, engine=given.engine, own_caps=given.own_caps).items():
             rows[name] = [run(contender, task, given.seed) for task in work]
             print(f"{name}: done", file=sys.stderr)
             for one in rows[name] if given.verbose else ():

@@ -8,6 +8,8 @@
 - This engine with 15 steps, under three dialects: native tool calls, one JSON object a reply, and ReAct. Its tools say what the
   engine asks of them: which may be done twice (`idempotent`), which must not (`once`), and their fallback. Memory is `KeyFacts()`, as runs
   of up to 15 steps need what their first results said; the peers send everything.
+- Each profile of this engine (`Agent.from_profile`) with those tools and, so that all have the same cap, 15 steps; with its own cap
+  (`--own-caps`) some tasks are longer than it may go on.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langchain_core.tools import Tool as TextTool
 
 from fsm_agent import Agent, KeyFacts, Limits, RunResult, StopReason, Tool
+from fsm_agent.memory import InMemoryConversations
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock
 from fsm_agent.tools import as_tool
 from tests.benchmarks.reliability_model import JsonProtocol, Native, Protocol, ReAct
 from tests.benchmarks.reliability_tasks import ADDING_UP, BACKUPS, World
 
-__all__ = ["CONTENDERS", "STEPS", "Contender", "Told"]
+__all__ = ["CONTENDERS", "OWN_CAPS", "STEPS", "Contender", "Told"]
 
 SYSTEM: Final = "You solve the user's task with the tools. Never invent a result."
 STEPS: Final = 15
@@ -67,6 +70,24 @@ def _engine(model: BaseChatModel, world: World, *, dialect: str) -> Told:
         dialect=dialect,
         system=SYSTEM,
         memory=KeyFacts(),
+        clock=FakeClock(),
+        logger=silent_logger(),
+    )
+    return told_by(agent.invoke(world.task.text))
+
+
+def _profile(model: BaseChatModel, world: World, *, name: str, own_cap: bool = False) -> Told:
+    """A profile with the tools of the task and, unless it keeps its own, the cap of steps that everybody has."""
+    limits: dict[str, Any] = (
+        {"tool_timeout": TOOL_TIMEOUT} if own_cap else {"tool_timeout": TOOL_TIMEOUT, "max_steps": STEPS}
+    )
+    agent = Agent.from_profile(
+        name,
+        model,
+        own_tools(world),
+        limits=limits,
+        # Without a thread nothing is kept; the default of one of them is a server.
+        conversations=InMemoryConversations(),
         clock=FakeClock(),
         logger=silent_logger(),
     )
@@ -209,11 +230,23 @@ def _text_tool(function: Callable[..., Any]) -> BaseTool:
     return TextTool(name=described.name, func=read, description=about, handle_tool_error=True)
 
 
-EXECUTOR: Final = "AgentExecutor"
+PROTOCOLS: Final[Mapping[str, Protocol]] = {
+    "session": JsonProtocol(),
+    "lightweight": JsonProtocol(),
+    "controlled": Native(),
+    "breaker": ReAct(),
+    "native": Native(),
+}
+"""What the model speaks with each profile: that of its dialect."""
+OWN_CAPS: Final[Mapping[str, Contender]] = {
+    f"profile {name}, own cap": Contender(partial(_profile, name=name, own_cap=True), protocol)
+    for name, protocol in PROTOCOLS.items()
+}
 CONTENDERS: Final[Mapping[str, Contender]] = {
     "fsm_agent, native": Contender(partial(_engine, dialect="native"), Native()),
     "fsm_agent, json_action": Contender(partial(_engine, dialect="json_action"), JsonProtocol()),
     "fsm_agent, react": Contender(partial(_engine, dialect="react"), ReAct()),
+    **{f"profile {name}": Contender(partial(_profile, name=name), protocol) for name, protocol in PROTOCOLS.items()},
     "AgentExecutor, tool calling": Contender(_executor, Native(), "langchain_classic"),
     "AgentExecutor, tool calling, errors as text": Contender(
         partial(_executor, careful=True), Native(), "langchain_classic"
