@@ -65,7 +65,15 @@ def test_rows_that_the_limits_switch_off_are_named_with_the_reason(default: Cert
     assert (
         "DECIDE --decided [steps_spent, can_answer_now]--> DEGRADE" in told["DECIDE --decided [steps_spent]--> ABORT"]
     )
-    assert len(told) == 5
+    # What is off unless an agent is given it: reflection, defaults of tools, simpler tools.
+    optional = {Event.REFLECTED, Event.REFLECTION_FAILED, Event.DEFAULTED, Event.SIMPLIFIED}
+    assert [one.row.event for one in default.unused if one.row.event in optional] == [
+        *[Event.REFLECTED] * 3,
+        Event.REFLECTION_FAILED,
+        Event.DEFAULTED,
+        Event.SIMPLIFIED,
+    ]
+    assert len(told) == 5 + 6
 
 
 def test_a_certificate_is_printed_and_is_json(default: Certificate) -> None:
