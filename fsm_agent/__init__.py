@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fsm_agent.reflection import Reflect
     from fsm_agent.temperature import Cooling
     from fsm_agent.tools.registry import Registry
+    from fsm_agent.tools.results import ToolResult
     from fsm_agent.tools.spec import Tool, tool
     from fsm_agent.trail.changes import Change
 
@@ -66,6 +67,7 @@ __all__ = [
     "SummaryWindow",
     "Token",
     "Tool",
+    "ToolResult",
     "Transitioned",
     "Window",
     "tool",
@@ -103,6 +105,7 @@ _HOMES: Final = {
     "SummaryWindow": "memory",
     "Token": "records",
     "Tool": "tools.spec",
+    "ToolResult": "tools.results",
     "Transitioned": "records",
     "Window": "memory",
     "tool": "tools.spec",

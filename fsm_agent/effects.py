@@ -127,7 +127,10 @@ class Call:
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one call gave. `text` is what the model reads (capped); `full` is the whole text when `text` was cut, else None."""
+    """What one call gave. `text` is what the model reads (capped); `full` is the whole text when `text` was cut, else None.
+
+    `metadata` are facts about the call that the tool gave beside its content (`fsm_agent.ToolResult`): plain JSON data.
+    """
 
     call_id: str
     tool: str

@@ -107,6 +107,9 @@ def extended(
 ) -> tuple[Row, ...]:
     """The rows of `base` with those before and instead of others, then `rows`, then those of `states` from outside."""
     own = {guard.name: guard for row in base for guard in row.guards}
+    for one in states:
+        if not isinstance(one, OwnState):
+            raise TableError(f"states=[...] holds {one!r}: a state is made with fsm_agent.table.state")
     for guard in guards:
         if not isinstance(guard, Guard):
             raise TableError(f"guards=[...] holds {guard!r}: a guard is made with fsm_agent.table.guard")

@@ -113,6 +113,7 @@ def _run(
         ),
     ] = "ask",
     policy: options.PolicyFile = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
@@ -147,6 +148,7 @@ def _run(
         conversations=conversations,
         approve=approve,
         policy=policy,
+        table=table,
         store=store,
     )
     raise typer.Exit(begin.begin(wanted, run.Watch(quiet=quiet, log=log, streaming=stream), as_json=as_json))
@@ -224,6 +226,7 @@ def _tools(
 def _table(
     *,
     limits: GivenLimits,
+    table: options.TableSpec = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
@@ -231,9 +234,9 @@ def _table(
 ) -> None:
     """Print the table of the machine: every transition, and what each guard says under the limits as configured."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import listing  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import listing, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
-    listing.show_table(configured, as_json=as_json, as_markdown=markdown)
+    listing.show_table(configured, toolbox.rows_of(table), as_json=as_json, as_markdown=markdown)
 
 
 @app.command("limits")
@@ -257,6 +260,7 @@ def _show_limits(
 def _verify(
     *,
     limits: GivenLimits,
+    table: options.TableSpec = None,
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Count the model calls of a memory that asks for summaries.")
     ] = False,
@@ -277,10 +281,11 @@ def _verify(
 ) -> None:
     """Prove that every run ends under these limits, and print the worst case. Ends with 1 when something is wrong."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import policy_file, verify  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import policy_file, toolbox, verify  # noqa: PLC0415 - the engine, for commands that show it
 
     rules = policy_file.policy_from(policy)
-    if not verify.show_certificate(configured, summaries=summaries, most=most, policy=rules, as_json=as_json):
+    rows = toolbox.rows_of(table)
+    if not verify.show_certificate(configured, rows, summaries=summaries, most=most, policy=rules, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -300,19 +305,21 @@ def _diagram(
         typer.Option("--run", metavar="RUN", help="Draw this run into it, under its own limits.", show_default=False),
     ] = None,
     policy: options.PolicyFile = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
     """Draw the machine with the limits as configured, or a tool policy: Mermaid, DOT, SVG, PNG, Markdown or CSV."""
     configured = _limits(limits, env_file)
-    from fsm_agent.cli import diagram, policy_file  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import diagram, policy_file, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
     rules = policy_file.policy_from(policy)
     if rules is not None:
         diagram.show_policy(rules, diagram.Place(output, format))
         return
-    diagram.show_diagram(configured, diagram.Place(output, format), detail=detail, run=run, store=store)
+    rows = toolbox.rows_of(table)
+    diagram.show_diagram(configured, diagram.Place(output, format), rows=rows, detail=detail, run=run, store=store)
 
 
 @app.command("diff")

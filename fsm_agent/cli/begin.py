@@ -16,7 +16,7 @@ from fsm_agent.cli.origin import Origin
 from fsm_agent.cli.policy_file import policy_from
 from fsm_agent.cli.run import Order, Watch, carry_out, memory_of, read_task, report
 from fsm_agent.cli.stores import read_run, writing
-from fsm_agent.cli.toolbox import toolbox
+from fsm_agent.cli.toolbox import table_of, toolbox
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
@@ -47,6 +47,7 @@ class Wanted:
     conversations: str | None = None
     approve: Policy = "ask"
     policy: Path | None = None
+    table: str | None = None
     store: str | None = None
 
 
@@ -102,6 +103,7 @@ def _order(wanted: Wanted, task: str) -> Order:
         conversations=wanted.conversations,
         approve=wanted.approve,
         policy=policy_from(wanted.policy),
+        table=table_of(wanted.table),
         origin=Origin.made(
             choice,
             tools=wanted.tools,
@@ -113,6 +115,7 @@ def _order(wanted: Wanted, task: str) -> Order:
             memory=wanted.memory,
             conversations=wanted.conversations,
             approve=wanted.approve,
+            table=wanted.table,
         ).data(),
     )
 

@@ -15,17 +15,15 @@ from fsm_agent.cli.endings import EXIT_CODES
 from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
-from fsm_agent.cli.origin import agent_of, limits_of, order_of, setup_of
+from fsm_agent.cli.origin import agent_of, limits_of, machine_of, order_of, setup_of
 from fsm_agent.cli.retell import call_text
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
-from fsm_agent.context import Setup
 from fsm_agent.durable import conclude, durable
 from fsm_agent.effects import Answer, Approve, Cancelled, Decision, Deny, Edit, Expired
 from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, RunHeld, UnknownRun
 from fsm_agent.limits import Limits
-from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.records import Request, RunResult
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
@@ -107,9 +105,7 @@ def decide(
         asked = stored.story.waiting if every else (_meant(stored, call),)
         for one in asked:
             _check_digest(one, digest)
-        expired = _record(
-            stored, setup_of(stored, going.given), {one.call_id: decision(one) for one in asked}, going.by
-        )
+        expired = _record(stored, going.given, {one.call_id: decision(one) for one in asked}, going.by)
         if expired is not None:
             note(f"the time to decide was over at {moment(asked[0].expires_at)}: nothing was decided", "yellow")
             return report(expired, model="", as_json=going.as_json, quiet=going.quiet)
@@ -156,9 +152,9 @@ def _check_digest(one: Request, digest: str) -> None:
         raise RunError(f"call {one.call_id} waits with another digest now, {one.digest[:16]}: look at it again")
 
 
-def _record(stored: Stored, setup: Setup, decisions: Mapping[str, Decision] | None, by: str) -> RunResult | None:
+def _record(stored: Stored, given: Given, decisions: Mapping[str, Decision] | None, by: str) -> RunResult | None:
     """Make decisions durable, and leave the run waiting; the result when the time to decide was over."""
-    run = taken_over(stored.journal, stored.run_id, setup, DEFAULT_MACHINE, Host())
+    run = taken_over(stored.journal, stored.run_id, setup_of(stored, given), machine_of(stored, given), Host())
     try:
         outcome = reopened(run, Resumption(decision=decisions, by=by), run.ctx.setup)
     except BaseException:
@@ -256,7 +252,7 @@ def _not_decided(stored: Stored, asked: Sequence[Request], going: Going) -> int:
     """Nothing to go on with, unless the time to decide is over. No model is made for that."""
     until = asked[0].expires_at
     if until is not None and until < stored.journal.clock.time():
-        expired = _record(stored, setup_of(stored, going.given), None, going.by)
+        expired = _record(stored, going.given, None, going.by)
         if expired is not None:
             return report(expired, model="", as_json=going.as_json, quiet=going.quiet)
     for line in ("It waits for a person; decide with one of:", *stored.ways_on()):
@@ -299,7 +295,9 @@ def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
             if not agent_of(given.agent, stored.journal.store).cancel(stored.run_id, why):
                 raise UnknownRun(f"run {stored.run_id!r} has ended, or another process has it")
         else:
-            taken = taken_over(stored.journal, stored.run_id, setup_of(stored, given), DEFAULT_MACHINE, Host())
+            taken = taken_over(
+                stored.journal, stored.run_id, setup_of(stored, given), machine_of(stored, given), Host()
+            )
             taken.stop(Cancelled(why, taken.job.now()))
             durable(conclude(taken))
         note(f"cancelled run {stored.run_id} in {time.monotonic() - began:.1f} s", "yellow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
@@ -14,6 +15,7 @@ from fsm_agent.diagrams.policy import policy_diagram
 from fsm_agent.errors import RunError
 from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
+from fsm_agent.table import TABLE, Row
 from fsm_agent.trail import Entry
 
 __all__ = ["Place", "recorded", "show_diagram", "show_diff", "show_policy"]
@@ -51,14 +53,22 @@ class Place:
         return self.format or "mermaid"
 
 
-def show_diagram(limits: Limits, place: Place, *, detail: Detail, run: str | None, store: str | None) -> None:
+def show_diagram(
+    limits: Limits,
+    place: Place,
+    *,
+    rows: Sequence[Row] = TABLE,
+    detail: Detail,
+    run: str | None,
+    store: str | None,
+) -> None:
     """The machine under `limits`; with a run, that run under its own. Raises `FsmAgentError` for what cannot be drawn."""
     format = place.written_as
     if run is None:
-        _put(diagram(format, limits=limits, detail=detail), place)
+        _put(diagram(format, rows=rows, limits=limits, detail=detail), place)
         return
     entries, own = recorded(store, run)
-    _put(diagram(format, entries, limits=own, detail=detail), place)
+    _put(diagram(format, entries, rows=rows, limits=own, detail=detail), place)
 
 
 def show_policy(policy: ToolPolicy, place: Place) -> None:

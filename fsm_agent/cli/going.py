@@ -23,6 +23,7 @@ class Given:
     files: Path | None = None
     approve: Policy | None = None
     agent: str | None = None
+    table: str | None = None
 
     @property
     def has_code(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rich import box
@@ -78,14 +78,14 @@ def _marks(one: Tool) -> str:
     return ", ".join(text for holds, text in marks if holds)
 
 
-def show_table(limits: Limits, *, as_json: bool, as_markdown: bool) -> None:
+def show_table(limits: Limits, rows: Sequence[Row] = TABLE, *, as_json: bool, as_markdown: bool) -> None:
     """The rows in their order, with what each guard says under `limits`."""
     if as_json:
-        put_json([_row_document(row, limits) for row in TABLE])
+        put_json([_row_document(row, limits) for row in rows])
     elif as_markdown:
-        put(_markdown(limits))
+        put(_markdown(limits, rows))
     else:
-        out().print(_drawn(limits))
+        out().print(_drawn(limits, rows))
 
 
 def _row_document(row: Row, limits: Limits) -> dict[str, Any]:
@@ -98,10 +98,10 @@ def _row_document(row: Row, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _shown() -> Iterable[tuple[str, Row]]:
+def _shown(rows: Sequence[Row]) -> Iterable[tuple[str, Row]]:
     """Each row with its source; those that every state has stand there once."""
     told: set[Event] = set()
-    for row in TABLE:
+    for row in rows:
         if row.event not in _ANYWHERE:
             yield row.source.value, row
         elif row.event not in told:
@@ -109,20 +109,20 @@ def _shown() -> Iterable[tuple[str, Row]]:
             yield _ANY_STATE, row
 
 
-def _markdown(limits: Limits) -> str:
+def _markdown(limits: Limits, rows: Sequence[Row]) -> str:
     lines = ["| source | event | guards | target | reason |", "|---|---|---|---|---|"]
-    for source, row in _shown():
+    for source, row in _shown(rows):
         said = " and ".join(f"`{guard.name}`: {guard.describe(limits)}" for guard in row.guards).replace("|", "\\|")
         reason = row.reason.value if row.reason is not None else ""
         lines.append(f"| {source} | {row.event.value} | {said} | {row.target.value} | {reason} |")
     return "\n".join(lines)
 
 
-def _drawn(limits: Limits) -> Table:
+def _drawn(limits: Limits, rows: Sequence[Row]) -> Table:
     """One section a state: event and target on the left, what must hold on the right."""
     table = _table("event, target (reason)", "when; the first row that fits is taken")
     before = ""
-    for source, row in _shown():
+    for source, row in _shown(rows):
         if source != before:
             table.add_section()
             table.add_row(Text(source, style="bold cyan"), "")
@@ -131,7 +131,7 @@ def _drawn(limits: Limits) -> Table:
         if row.reason is not None:
             target.append(f" ({row.reason.value})", style="dim")
         conditions = [Text.assemble((guard.name, "green"), f": {guard.describe(limits)}") for guard in row.guards]
-        others = any(other.source is row.source and other.event is row.event and other is not row for other in TABLE)
+        others = any(other.source is row.source and other.event is row.event and other is not row for other in rows)
         table.add_row(
             target, Text("\n").join(conditions) if conditions else Text("otherwise" if others else "", style="dim")
         )

@@ -33,6 +33,7 @@ __all__ = [
     "Profile",
     "Quiet",
     "Store",
+    "TableSpec",
     "Thread",
     "Tools",
     "in_place_of",
@@ -69,6 +70,15 @@ Dialect = Annotated[
         metavar="NAME",
         help="How the model is asked and read: native (its tool calling), json_action or react (text), or "
         "guided_json (for small models). Default: guided_json for a local model, else native.",
+        show_default=False,
+    ),
+]
+TableSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="MODULE:ATTR",
+        help="A table of your own, made by fsm_agent.table.extend. Default: the built-in one; to go on with a run, the one it began with.",
         show_default=False,
     ),
 ]

@@ -15,22 +15,24 @@ from fsm_agent.cli.going import Given, Policy
 from fsm_agent.cli.run import Order, memory_of
 from fsm_agent.cli.stores import Stored
 from fsm_agent.cli.threads import REDIS
-from fsm_agent.cli.toolbox import load, toolbox
+from fsm_agent.cli.toolbox import load, table_of, toolbox
 from fsm_agent.context import Setup
 from fsm_agent.dialects import dialect_for, is_local
 from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError
 from fsm_agent.limits import Limits
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Window
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.profiles import profile as profile_named
 from fsm_agent.profiles.session import REDIS_URL
+from fsm_agent.table import Table
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
-__all__ = ["Origin", "agent_of", "limits_of", "order_of", "policy_of", "setup_of"]
+__all__ = ["Origin", "agent_of", "limits_of", "machine_of", "order_of", "policy_of", "setup_of"]
 
 _MADE_BY: Final = "fsm-agent run"
-_LATER: Final = frozenset({"profile", "conversations"})
+_LATER: Final = frozenset({"profile", "conversations", "table"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Origin:
     directory: str
     profile: str | None = None
     conversations: str | None = None
+    table: str | None = None
 
     def data(self) -> dict[str, Any]:
         """The origin as JSON data."""
@@ -62,7 +65,7 @@ class Origin:
         try:
             if data["made_by"] != _MADE_BY:
                 raise KeyError(_MADE_BY)
-            # A trail of an earlier version knows of no profiles.
+            # A trail of an earlier version knows of no profiles and tables.
             values: dict[str, Any] = {name: data.get(name) if name in _LATER else data[name] for name in cls.__slots__}
         except KeyError as error:
             raise RunError(
@@ -84,6 +87,7 @@ class Origin:
         approve: str,
         profile: str | None = None,
         conversations: str | None = None,
+        table: str | None = None,
     ) -> Self:
         """The origin of a run that begins here."""
         return cls(
@@ -99,6 +103,7 @@ class Origin:
             directory=str(Path.cwd()),
             profile=profile,
             conversations=None if conversations is None else _place(conversations),
+            table=table,
         )
 
 
@@ -177,9 +182,29 @@ def order_of(stored: Stored, given: Given) -> Order:
         conversations=_conversations(origin, os.environ),
         approve=asks if asks in get_args(Policy) else "ask",
         policy=policy_of(stored),
+        table=_table(origin, given),
         store=stored.journal.store,
         origin=stored.story.origin,
     )
+
+
+def _table(origin: Origin, given: Given) -> Table | None:
+    spec = given.table or origin.table
+    try:
+        return table_of(spec)
+    except DefinitionError as error:
+        if given.table or Path(origin.directory) == Path.cwd():
+            raise
+        raise DefinitionError(f"{error}. The run was begun in {origin.directory}: go there, or give --table") from error
+
+
+def machine_of(stored: Stored, given: Given) -> Machine:
+    """The machine that the run goes by: that of the agent or table given, else as it began. Raises `DefinitionError` as `table_of`."""
+    if given.agent is not None:
+        return agent_of(given.agent, stored.journal.store)._machine
+    made_here = stored.story.origin.get("made_by") == _MADE_BY
+    table = _table(Origin.of(stored), given) if made_here else table_of(given.table)
+    return DEFAULT_MACHINE if table is None else Machine(table)
 
 
 def setup_of(stored: Stored, given: Given) -> Setup:

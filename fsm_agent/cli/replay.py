@@ -9,11 +9,12 @@ from typing import Any
 from fsm_agent.cli.console import error_line, note, put, put_json
 from fsm_agent.cli.decide import resume_run
 from fsm_agent.cli.going import Given, Going
-from fsm_agent.cli.origin import setup_of
+from fsm_agent.cli.origin import machine_of, setup_of
 from fsm_agent.cli.retell import call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, find_run, journal_of, stored_run
 from fsm_agent.context import Setup
 from fsm_agent.errors import RunError, TrailDamaged, TrailError, UnknownRun
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.observe import event_of
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.trail import TrailStore
@@ -40,7 +41,7 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
     with stored_run(store, run) as stored:
         entries = stored.story.entries
         try:
-            again = replay(entries, _code(stored, given), to=to)
+            again = replay(entries, _code(stored, given), to=to, machine=_machine(stored, given) or DEFAULT_MACHINE)
         except TrailDamaged as damage:
             if given.has_code or not _needs_code(stored):
                 raise
@@ -61,6 +62,11 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
 
 def _code(stored: Stored, given: Given) -> Setup | None:
     return setup_of(stored, given) if given.has_code else None
+
+
+def _machine(stored: Stored, given: Given) -> Machine | None:
+    """The machine of the table that was named here. One that only the trail names is not imported to read it."""
+    return machine_of(stored, given) if given.table or given.agent else None
 
 
 def _needs_code(stored: Stored) -> bool:
@@ -181,18 +187,26 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
 
 def _audited(trails: TrailStore, run_id: str, head: str, given: Given) -> Audit:
     journal = journal_of(trails)
-    return audit(journal, run_id, given_setup(journal, run_id, given), head=head)
+    stored = given_run(journal, run_id, given)
+    setup, machine = (None, None) if stored is None else (_code(stored, given), _machine(stored, given))
+    return audit(journal, run_id, setup, machine=machine, head=head)
 
 
 def given_setup(journal: Journal, run_id: str, given: Given) -> Setup | None:
     """The agent's own code, where the command line says where it is, and the trail can be read."""
-    if not given.has_code:
+    stored = given_run(journal, run_id, given)
+    return None if stored is None else _code(stored, given)
+
+
+def given_run(journal: Journal, run_id: str, given: Given) -> Stored | None:
+    """The run, where the command line says where the code of its agent or its table is, and the trail can be read."""
+    if not (given.has_code or given.table):
         return None
     try:
         entries = journal.entries(run_id)
     except TrailError:
         return None  # the audit says what is wrong
-    return setup_of(Stored(journal, run_id, told(entries), ""), given)
+    return Stored(journal, run_id, told(entries), "")
 
 
 def _verdict_line(one: Audit) -> str:

@@ -31,6 +31,7 @@ from fsm_agent.memory import Conversations, DualBuffer, Full, KeyFacts, Memory, 
 from fsm_agent.observe import Logger, json_logger, silent_logger
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.records import RunResult, Token
+from fsm_agent.table import Table
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
@@ -78,6 +79,7 @@ class Order:
     conversations: str | None = None
     approve: Policy = "ask"
     policy: ToolPolicy | None = None
+    table: Table | None = None
     store: TrailStore | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
 
@@ -179,6 +181,7 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str, threads: Conve
             memory=order.memory,
             policy=order.policy,
             approve=approve,
+            table=order.table,
             logger=logger,
             observers=(view.moved,),
             store=order.store,

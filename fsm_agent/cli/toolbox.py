@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from fsm_agent.errors import ToolDefinitionError
+from fsm_agent.errors import DefinitionError, ToolDefinitionError
 from fsm_agent.profiles import profile as profile_named
+from fsm_agent.table import TABLE, Row, Table
 from fsm_agent.tools.builtin import calculator, files
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["load", "toolbox"]
+__all__ = ["load", "rows_of", "table_of", "toolbox"]
 
 
 _WRITERS: Final = frozenset({"write_file", "file_write"})
@@ -80,6 +81,24 @@ def load(spec: str, option: str = "--tools") -> Any:
         except Exception as error:
             raise ToolDefinitionError(f"{option} {spec!r}: calling it failed: {_said(error)}", tool=spec) from error
     return found
+
+
+def table_of(spec: str | None) -> Table | None:
+    """The table that `--table` names, None without one. Raises `DefinitionError` for what cannot be imported or is no table."""
+    if spec is None:
+        return None
+    found = load(spec, "--table")
+    if not isinstance(found, Table):
+        raise DefinitionError(
+            f"--table {spec!r} is a {type(found).__name__}: name what fsm_agent.table.extend returned"
+        )
+    return found
+
+
+def rows_of(spec: str | None) -> Sequence[Row]:
+    """The rows that `--table` names, by default the built-in ones. Raises as `table_of`."""
+    found = table_of(spec)
+    return TABLE if found is None else found
 
 
 def _module(name: str, spec: str, option: str) -> Any:

@@ -63,6 +63,7 @@ def _cancel(
     why: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the trail.")] = "cancelled by the caller",
     agent: trail_options.AgentSpec = None,
     tools: trail_options.Tools = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     debug: options.Debug = False,
@@ -71,7 +72,7 @@ def _cancel(
     trail_options.environment(env_file)
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
-    decide.cancel_run(store, run, why, Given(tools=tuple(tools or ()), agent=agent))
+    decide.cancel_run(store, run, why, Given(tools=tuple(tools or ()), agent=agent, table=table))
 
 
 def _replay(
@@ -82,6 +83,7 @@ def _replay(
     ] = None,
     agent: trail_options.AgentSpec = None,
     tools: trail_options.Tools = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
@@ -91,7 +93,7 @@ def _replay(
     trail_options.environment(env_file)
     from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
-    given = Given(tools=tuple(tools or ()), agent=agent)
+    given = Given(tools=tuple(tools or ()), agent=agent, table=table)
     replay.replay_run(store, run, to=to, given=given, as_json=as_json)
 
 
@@ -124,6 +126,7 @@ def _audit(
     head: trail_options.Head = "",
     agent: trail_options.AgentSpec = None,
     tools: trail_options.Tools = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
@@ -137,7 +140,7 @@ def _audit(
     from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
     replay.checked_arguments(run, every)
-    given = Given(tools=tuple(tools or ()), agent=agent)
+    given = Given(tools=tuple(tools or ()), agent=agent, table=table)
     raise typer.Exit(replay.audit_runs(store, run, head=head, given=given, as_json=as_json))
 
 

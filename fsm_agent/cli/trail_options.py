@@ -12,7 +12,7 @@ import typer
 
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Given, Going, Policy, os_user
-from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, in_place_of
+from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, in_place_of
 
 __all__ = [
     "AgentSpec",
@@ -107,6 +107,7 @@ _GOING: Final = (
     _option("agent", AgentSpec),
     _option("tools", Tools),
     _option("files", Files),
+    _option("table", TableSpec),
     _option("model", Model),
     _option("base_url", BaseUrl),
     _option("approve", Approval),
@@ -126,6 +127,7 @@ def _going(said: dict[str, Any]) -> Going:
         files=said["files"],
         approve=said["approve"],
         agent=said["agent"],
+        table=said["table"],
     )
     by = os_user() if said["by"] is None else said["by"]
     return Going(given=given, by=by, quiet=said["quiet"], as_json=said["as_json"])

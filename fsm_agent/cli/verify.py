@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fsm_agent.cli.console import note, put, put_json
 from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
+from fsm_agent.table import TABLE, Row
 from fsm_agent.verify import MOST, verify
 
 __all__ = ["show_certificate"]
 
 
 def show_certificate(
-    limits: Limits, *, summaries: bool, most: int | None, policy: ToolPolicy | None, as_json: bool
+    limits: Limits,
+    rows: Sequence[Row] = TABLE,
+    *,
+    summaries: bool,
+    most: int | None,
+    policy: ToolPolicy | None,
+    as_json: bool,
 ) -> bool:
     """Print the certificate for these limits, with the policy; True when nothing is wrong.
 
@@ -19,7 +28,7 @@ def show_certificate(
     """
     if not as_json:
         note("exploring every behaviour; this takes some seconds")
-    found = verify(limits, summaries=summaries, policy=policy, most=most or MOST)
+    found = verify(limits, rows=rows, summaries=summaries, policy=policy, most=most or MOST)
     if as_json:
         put_json(found.to_data())
     else:

@@ -17,7 +17,7 @@ from fsm_agent.tools.function import function_arguments
 from fsm_agent.tools.injection import Injected, bind, bind_async, injected_kind
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.models import FunctionArguments
-from fsm_agent.tools.results import ToolResult
+from fsm_agent.tools.results import ToolResult, with_artifact
 from fsm_agent.tools.spec import Tool, ToolOptions
 
 __all__ = ["from_langchain"]
@@ -186,7 +186,7 @@ def _shaped(source: BaseTool, value: Any) -> Any:
         return value
     if not isinstance(value, tuple) or len(value) != 2:  # noqa: PLR2004 - a pair
         raise ValueError(f'tool "{source.name}" promised (content, artifact) and returned {type(value).__name__}')
-    return ToolResult(content=value[0], artifact=value[1])
+    return with_artifact(value[0], value[1])
 
 
 def _reported(source: BaseTool, error: ToolException) -> ToolResult:

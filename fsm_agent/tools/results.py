@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from fsm_agent.frozen import quick
 from fsm_agent.tools.plain import plain, well_formed
 
-__all__ = ["SHORT_MARKER", "Rendered", "ToolResult", "cut", "render_result"]
+__all__ = ["SHORT_MARKER", "Rendered", "ToolResult", "cut", "render_result", "with_artifact"]
 
 SHORT_MARKER: Final = "..."
 _BACK: Final = 32
@@ -21,18 +21,24 @@ _BLOCK_TYPES: Final = frozenset(
 )
 _LONG_INT: Final = 1 << 64
 _METADATA_TEXT: Final = 1_000
+_METADATA_CHARS: Final = 8_000
+"""Of all metadata of one result, as JSON."""
+_LEFT_OUT: Final = "left_out"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ToolResult:
     """What a tool may return when its plain value does not say everything.
 
-    `content` is for the model (text or data). `metadata` are small facts about the call that a decision can read
-    (`retry_count`, `confidence_score`, ...). `artifact` is kept for the caller and never shown. `failed` makes it a
-    failure although nothing was raised.
+    `content` is for the model (text or data). `metadata` are small facts about the call that guards and states of one's own read
+    (`retry_count`, `confidence_score`, ...): made plain JSON data, texts cut to 1,000 characters, and what does not fit into 8,000
+    characters left out, its names in `left_out`. They are kept in `Result.metadata` and in the trail, and never shown to the model.
+    `artifact` stays here; of a LangChain tool, one that is a mapping is the metadata. `failed` makes it a failure although nothing was
+    raised.
     """
 
     content: Any
+    _: KW_ONLY
     metadata: Mapping[str, Any] = field(default_factory=dict)
     artifact: Any = None
     failed: bool = False
@@ -82,6 +88,12 @@ def render_result(value: object, *, max_chars: int | None = None, marker: str | 
     )
 
 
+def with_artifact(content: object, artifact: object, *, failed: bool = False) -> ToolResult:
+    """What a LangChain tool gave: an artifact that is a mapping is its metadata."""
+    metadata = artifact if isinstance(artifact, Mapping) else {}
+    return ToolResult(content, metadata=metadata, artifact=artifact, failed=failed)
+
+
 def cut(text: str, max_chars: int, marker: str | None = None) -> str:
     """`text` itself when it has at most `max_chars` characters, else its beginning followed by the marker."""
     if len(text) <= max_chars:
@@ -125,7 +137,7 @@ def _opened(value: object) -> ToolResult:
         return value
     if type(value).__module__ == "langchain_core.messages.tool" and hasattr(value, "content"):
         failed = getattr(value, "status", "success") == "error"
-        return ToolResult(content=value.content, artifact=getattr(value, "artifact", None), failed=failed)
+        return with_artifact(value.content, getattr(value, "artifact", None), failed=failed)
     if type(value).__module__ == "fsm_agent.records" and hasattr(value, "answer") and hasattr(value, "detail"):
         # An agent used as a tool: its answer, not the record of its run.
         answered = value.answer is not None
@@ -170,5 +182,15 @@ def _block(block: str | dict[str, Any]) -> str:
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     data = plain(metadata) if metadata else {}
     if not isinstance(data, dict):
-        return {"value": data}
-    return {key: cut(item, _METADATA_TEXT) if isinstance(item, str) else item for key, item in data.items()}
+        data = {"value": data}
+    kept: dict[str, Any] = {}
+    left_out, room = [], _METADATA_CHARS
+    for key, item in data.items():
+        short = cut(item, _METADATA_TEXT) if isinstance(item, str) else item
+        size = len(key) + len(json.dumps(short, ensure_ascii=False))
+        if size > room:
+            left_out.append(cut(key, _BACK))
+            continue
+        room -= size
+        kept[key] = short
+    return {**kept, _LEFT_OUT: left_out[:_BACK]} if left_out else kept
