@@ -87,7 +87,7 @@ def describe(record: Transitioned) -> str:
 
 def draw(picture: Picture, limits: Limits, now: float, console: Console) -> RenderableType:
     """The picture for `console`: a status line, the last transitions, and the reply as it comes."""
-    doing = _DOING[picture.state]
+    doing = _DOING.get(picture.state, "judging")
     if picture.tools:
         doing += f" {', '.join(picture.tools)}"
     status = Table.grid(padding=(0, 1), expand=True)

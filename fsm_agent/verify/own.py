@@ -29,7 +29,6 @@ _TAGS: Final[Mapping[tuple[State, Event], str]] = {
     (State.REVIEW, Event.APPROVED): "approved",
     (State.EXECUTE, Event.DOUBTED): "doubted",
     (State.OBSERVE, Event.OBSERVED): "round",
-    (State.DECIDE, Event.DECIDED): "decided",
     (State.RETRY, Event.WAITED): "waited",
     (State.DEGRADE, Event.STRATEGY_CHANGED): "changed",
     (State.DEGRADE, Event.ANSWER_FORCED): "forced",
@@ -44,17 +43,19 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 """What is open where calls are: the kind that a guard finds. Calls that a person has approved wait for nobody."""
 _OVER: Final = " over"
+_DECIDED: Final[Mapping[str, str]] = {"fit": "decided", "answer": "decided answer", "over": "decided over"}
+"""What is open behind DECIDE, by what is left of the token budget there: nothing is spent since."""
 _OBSERVED: Final = HOLDS[State.OBSERVE]
 _CALLS: Final = frozenset({*_KINDS, *(f"{kind}{_OVER}" for kind in _KINDS)})
 _MAY_ENTER: Final[Mapping[State, frozenset[str]]] = {
-    State.PLAN: frozenset({"decided", "waited", "changed", "forced", "again"}),
+    State.PLAN: frozenset({"waited", "changed", "forced", "again", *_DECIDED.values()}),
     State.VALIDATE: frozenset({"reply", "edited", "fallback"}) | _CALLS,
     State.REVIEW: _CALLS,
     State.EXECUTE: _CALLS,
     State.OBSERVE: _OBSERVED | _CALLS | {"answer"},
-    State.DECIDE: frozenset({"round", "withheld", "failed", "decided"}),
-    State.RETRY: frozenset({"decided"}),
-    State.DEGRADE: frozenset({"round", "withheld", "failed", "decided"}) | _CALLS,
+    State.DECIDE: frozenset({"round", "withheld", "failed", *_DECIDED.values()}),
+    State.RETRY: frozenset(_DECIDED.values()),
+    State.DEGRADE: frozenset({"round", "withheld", "failed", *_DECIDED.values()}) | _CALLS,
     State.FINISH: frozenset({"answer"}),
 }
 _LOST: Final = "is entered with {holds} open, so that what became of the reply is lost"
@@ -70,7 +71,8 @@ def own_outcomes(state: OwnState, rows: tuple[Row, ...], config: Config, bounds:
     asks = {row.event for row in rows if row.source is state.name and row.target is State.REVIEW}
     held, over = config.holds.removesuffix(_OVER), config.holds.endswith(_OVER)
     kind = _KINDS.get(held, "")
-    tokens = ("fit",) if bounds.limits.token_budget is None else ("fit", "answer", "over")
+    known = tuple(left for left, tag in _DECIDED.items() if tag == held)
+    tokens = known or (("fit",) if bounds.limits.token_budget is None else ("fit", "answer", "over"))
     for late, event in product(lates(config, bounds) if state.wait else (config.late,), state.events):
         kinds = (kind, "waiting") if held == "fresh" and event in asks else (kind,)
         for one, left in product(kinds, tokens):
@@ -86,6 +88,8 @@ def arrivals(config: Config, happened: Happened, row: Row) -> tuple[str, ...]:
         if happened.event is Event.ACCEPTED:
             kind = "approved" if held == "edited" and choice.calls == "fresh" else choice.calls
             return (f"{kind}{_OVER}" if choice.over else kind,)
+        if happened.event is Event.DECIDED:
+            return (_DECIDED[choice.tokens],)
         return (_TAGS.get((row.source, happened.event), after.holds),)
     calls = held in _CALLS
     if row.target.is_own:

@@ -125,7 +125,7 @@ def _past_a_limit(config: Config, happened: Happened, row: Row, limits: Limits) 
     after, choice, own = happened.after, happened.choice, row.source.is_own
     asks = row.target is State.PLAN and row.source is not State.PLAN
     degrades = row.target is State.DEGRADE
-    deciding = row.source is State.DECIDE or (own and config.holds == "decided")
+    deciding = row.source is State.DECIDE or (own and config.holds.startswith("decided"))
     decided = deciding and row.target in (State.PLAN, State.RETRY)
     if asks and after.failures >= limits.abort_after:
         yield "failures", "the model is asked again though abort_after failures followed each other"
