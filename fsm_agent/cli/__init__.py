@@ -264,16 +264,7 @@ def _verify(
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Count the model calls of a memory that asks for summaries.")
     ] = False,
-    most: Annotated[
-        int | None,
-        typer.Option(
-            "--most",
-            metavar="N",
-            min=1,
-            help="Configurations that are explored at most. Default: 200,000.",
-            show_default=False,
-        ),
-    ] = None,
+    most: options.Most = None,
     policy: options.PolicyFile = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,

@@ -28,6 +28,7 @@ __all__ = [
     "Log",
     "Memory",
     "Model",
+    "Most",
     "Output",
     "PolicyFile",
     "Profile",
@@ -70,6 +71,16 @@ Dialect = Annotated[
         metavar="NAME",
         help="How the model is asked and read: native (its tool calling), json_action or react (text), or "
         "guided_json (for small models). Default: guided_json for a local model, else native.",
+        show_default=False,
+    ),
+]
+Most = Annotated[
+    int | None,
+    typer.Option(
+        "--most",
+        metavar="N",
+        min=1,
+        help="Configurations that are explored at most. Default: 200,000.",
         show_default=False,
     ),
 ]
