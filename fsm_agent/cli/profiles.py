@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from fsm_agent.cli.console import out, put_json
+from fsm_agent.ladder import LADDER
 from fsm_agent.limits import Limits
 from fsm_agent.profiles import Profile, profiles
 from fsm_agent.temperature import Cooling, Temperature
@@ -61,7 +62,7 @@ def _document(one: Profile) -> dict[str, Any]:
         "memory": _described(one.memory),
         "threads": "in memory" if one.conversations is None else "Redis",
         "tools": [tool.name for tool in one.tools(None)],
-        "ladder": list(one.ladder),
+        "ladder": list(one.ladder or LADDER),
         "limits": Limits(**one.limits).model_dump(mode="json"),
         "temperature": _temperature(one.temperature),
         "max_tokens": one.max_tokens,

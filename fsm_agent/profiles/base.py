@@ -47,10 +47,11 @@ class Example:
 class Profile:
     """An agent by name: what it is made of where nobody says otherwise.
 
-    `limits` are those that the profile sets. `dialect` None is the one that fits the model. `temperature` is what the model is asked with,
-    None its own; `max_tokens` the most that a reply may have, where the model does not say. `reflect` has it asked now and then whether to
-    go on. `conversations` makes the store of threads, None for this process's memory. `tools` makes the profile's own tools; `folder` says
-    what they do with a directory, "" for nothing, and `works_here` that they work in the current one when none is given.
+    `limits` are those that the profile sets. `dialect` None is the one that fits the model, `ladder` None the usual one. `temperature` is
+    what the model is asked with, None its own; `max_tokens` the most that a reply may have, where the model does not say. `reflect` has it
+    asked now and then whether to go on. `conversations` makes the store of threads, None for this process's memory. `tools` makes the
+    profile's own tools; `folder` says what they do with a directory, "" for nothing, and `works_here` that they work in the current one
+    when none is given.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Profile:
     limits: Mapping[str, Any] = field(default_factory=dict)
     dialect: str | Dialect | None = None
     memory: Memory = field(default_factory=Window)
-    ladder: tuple[str, ...] = ("fallback", "default", "strategy", "answer")
+    ladder: tuple[str, ...] | None = None
     system: str | None = None
     temperature: Temperature = None
     max_tokens: int | None = None

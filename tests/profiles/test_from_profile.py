@@ -12,6 +12,7 @@ import pytest
 
 from fsm_agent import Agent, Full, Limits, Registry, Window
 from fsm_agent.errors import DefinitionError
+from fsm_agent.ladder import LADDER
 from fsm_agent.profiles import NAMES, profile, profiles
 from fsm_agent.testing import ScriptedModel, server
 from fsm_agent.tools import calculator
@@ -40,7 +41,7 @@ def test_an_agent_by_name_is_an_agent_of_those_parts(name: str) -> None:
     assert type(agent) is Agent
     assert agent.limits == Limits(**chosen.limits)
     assert agent._setup.memory == chosen.memory
-    assert agent._setup.ladder == chosen.ladder
+    assert agent._setup.ladder == (chosen.ladder or LADDER)
     assert agent.tools.names() == tuple(one.name for one in chosen.tools(None))
     assert agent.name == name
 
@@ -82,6 +83,12 @@ def test_every_keyword_of_an_agent_may_take_the_place_of_a_part() -> None:
     setup = agent._setup
     assert (agent.tools.names(), setup.memory, setup.dialect.name) == (("calculator",), Full(), "native")
     assert (setup.system, setup.temperature, setup.ladder) == ("Be brief.", 0.7, ("strategy", "answer"))
+
+
+def test_simpler_tools_may_be_named_for_a_profile() -> None:
+    """Where a profile has the usual ladder, the rung for them is in it."""
+    setup = by_name("native", [], simpler=["calculator"])[0]._setup
+    assert (setup.simpler, "simpler" in setup.ladder) == (("calculator",), True)
 
 
 def test_a_registry_is_taken_as_it_is() -> None:

@@ -510,6 +510,14 @@ def test_nothing_found_is_said_and_nothing_to_search_is_refused(tmp_path: Path) 
     assert one.metadata == {"confidence_score": 0.0}
 
 
+def test_too_much_to_search_is_refused(tmp_path: Path) -> None:
+    """A whole disk is not read by mistake."""
+    for n in range(1_001):
+        (tmp_path / f"{n}.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(ToolDefinitionError, match="more than 1,000 text files"):
+        search_documents(tmp_path)
+
+
 def test_a_query_of_nothing_but_small_words_is_refused() -> None:
     """The model is told what a query needs."""
     agent, _ = by_name(

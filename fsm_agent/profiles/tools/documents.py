@@ -23,6 +23,7 @@ __all__ = ["read_documents", "search_documents"]
 _SUFFIXES: Final = (".md", ".txt", ".rst")
 _MAX_FILES: Final = 1_000
 _MAX_BYTES: Final = 200_000
+_MAX_TOTAL: Final = 10_000_000
 _MAX_DEPTH: Final = 16
 _SHOWN: Final = 300
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -69,16 +70,22 @@ def search_documents(folder: Path | None = None) -> Tool:
 
 
 def read_documents(folder: Path) -> Mapping[str, str]:
-    """The text files (Markdown, reStructuredText, plain) below a directory by their path in it, at most 1,000 of them.
+    """The text files (Markdown, reStructuredText, plain) below a directory by their path in it: the first 200 KB of each.
 
-    Raises `ToolDefinitionError` when there is no such directory, or no text file in it.
+    Raises `ToolDefinitionError` when there is no such directory, no text file in it, or more than 1,000 of them or 10 MB.
     """
     place = Root(folder, max_bytes=_MAX_BYTES)
     texts: dict[str, str] = {}
+    total = 0
     for path in _paths(place):
         texts[path] = place.read(path)[0].decode("utf-8", "replace")
-        if len(texts) == _MAX_FILES:
-            break
+        total += len(texts[path])
+        if len(texts) > _MAX_FILES or total > _MAX_TOTAL:
+            raise ToolDefinitionError(
+                f"there are more than {_MAX_FILES:,} text files or {_MAX_TOTAL // 1_000_000} MB below {str(folder)!r}; name a "
+                "smaller directory",
+                tool="search_documents",
+            )
     if not texts:
         raise ToolDefinitionError(
             f"there is no text file ({', '.join(_SUFFIXES)}) below {str(folder)!r}, so nothing could be found",
