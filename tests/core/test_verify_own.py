@@ -159,7 +159,9 @@ def same(one: Config, real: Config) -> bool:
     """Alike, as far as a state goes by it. In one of one's own, what only matters behind it is as the state before it told it."""
     if not one.state.is_own:
         return one._replace(holds="") == real._replace(holds="")
-    first, second = (each._replace(holds="", failure="", fallback=False, attempt=1) for each in (one, real))
+    first, second = (
+        each._replace(holds="", failure="", fallback=False, attempt=1, changed=False) for each in (one, real)
+    )
     return first == second
 
 
