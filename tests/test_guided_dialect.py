@@ -69,6 +69,11 @@ class Moment:
         found: list[Any] | None = self.variants()[action]["properties"]["action_input"]["properties"][name].get("enum")
         return found
 
+    def given(self, action: str) -> list[dict[str, Any]]:
+        """The arguments that an action can have, where each combination is spelt out."""
+        forms = self.variants()[action]["properties"]["action_input"]["anyOf"]
+        return [{name: one["enum"][0] for name, one in form["properties"].items()} for form in forms]
+
     def asked(self, purpose: Purpose = "plan") -> str:
         """The last message."""
         messages = GUIDED.compose(self.prompt(purpose))
@@ -112,7 +117,7 @@ def test_there_is_no_answer_while_a_number_is_unused_that_another_tool_could_tak
     price = Moment("What do 6 keyboards cost in total?", (t.get_price, t.multiply))
     one = price.after("get_price", {"product": "keyboard"}, "45.0")
     assert set(one.variants()) == {"multiply"}
-    assert one.values("multiply", "a") == [6, 45]
+    assert one.given("multiply") == [{"a": 6, "b": 45}, {"a": 45, "b": 6}], "not 6 times 6"
     assert "FINISH" in one.after("multiply", {"a": 45, "b": 2}, "90").variants()
     assert "FINISH" in replace(one, task="What does the keyboard cost?").variants()
 
@@ -162,7 +167,7 @@ def test_numbers_are_held_to_the_task_and_to_results_while_one_is_unused() -> No
     """After 12 + 8 = 20 the factor 7 is open, and multiplying means 20 and 7."""
     assert SUM.values("add", "a") is None
     after = SUM.after("add", {"a": 12, "b": 8}, "20")
-    assert (after.values("multiply", "a"), after.values("multiply", "b")) == ([7, 20], [7, 20])
+    assert after.given("multiply") == [{"a": 7, "b": 20}, {"a": 20, "b": 7}]
     assert after.after("multiply", {"a": 20, "b": 7}, "140").values("multiply", "a") is None
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, Final
 
 from fsm_agent.dialects.base import Prompt
@@ -35,8 +36,11 @@ Schemas = dict[str, dict[str, Any]]
 _PLAIN_VALUE: Final = re.compile(r"[\w .,:;@+%/-]+")
 _SPECIAL: Final = re.compile(r"[.+]")
 _QUOTED: Final = r"\\\g<0>"
-_ANY: Final = r'[^"\\\x00-\x1f]{0,200}'
-"""Bounded, as a model that does not think of the value would go on for ever."""
+_ANY: Final = r'[^"\\{}\x00-\x1f]'
+_BEFORE: Final = {"en": "{0,120}", "zh": "{0,40}"}
+_BEHIND: Final = "{0,40}"
+"""Characters around the value. Bounded, as a model that does not think of it would go on for ever, and say anything."""
+_MOST_IN_ORDER: Final = 3
 _WHOLE: Final = re.compile(r"(?<=\d)\.0$")
 _THOUGHT: Final = {"type": "string", "maxLength": 160}
 
@@ -238,19 +242,34 @@ def _next_sibling(prompt: Prompt, tools: Schemas) -> str:
 
 
 def _hold_numbers(prompt: Prompt, tools: Schemas) -> None:
-    """While a number of the task is unused, hold required numbers to those, and to results that no call has used."""
+    """While a number of the task is unused, hold required numbers to those, and to results that no call has used.
+
+    A tool that needs as many numbers as there are (two or three) gets each of them once.
+    """
     numbers = [one for text in unused_values(prompt) if (one := number_in(text)) is not None]
     if not numbers:
         return
     offered = [text for done in prompt.done for text in offered_by(done.result.text) if number_in(text) is not None]
     numbers += [one for text in without_used(offered, _given(prompt)) if (one := number_in(text)) is not None]
     values = [int(one) if one.is_integer() else one for one in dict.fromkeys(numbers)]
-    for schema in tools.values():
+    for tool, schema in tools.items():
+        held = {}
         for kind in ("number", "integer"):
             for name, field in _fields(schema, kind):
                 fitting = [one for one in values if kind == "number" or isinstance(one, int)]
                 if name in schema.get("required", ()) and fitting:
-                    schema["properties"][name] = {**_meaning(field), "enum": fitting}
+                    held[name] = {**_meaning(field), "enum": fitting}
+        tools[tool] = {**schema, "properties": {**schema["properties"], **held}} if held else schema
+        if 1 < len(held) == len(values) <= _MOST_IN_ORDER and all(
+            len(one["enum"]) == len(values) for one in held.values()
+        ):
+            tools[tool] = {"anyOf": [_with(schema, held, given) for given in permutations(values)]}
+
+
+def _with(schema: Mapping[str, Any], held: Mapping[str, dict[str, Any]], given: Sequence[Any]) -> dict[str, Any]:
+    """The schema with one value for each of these arguments."""
+    named = {name: {**one, "enum": [value]} for (name, one), value in zip(held.items(), given, strict=True)}
+    return {**schema, "properties": {**schema["properties"], **named}}
 
 
 def _fields(schema: Mapping[str, Any], kind: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -317,7 +336,10 @@ def _finishing(prompt: Prompt) -> dict[str, Any]:
     if len(values) != 1 or _PLAIN_VALUE.fullmatch(values[0]) is None:
         return schema
     value = _WHOLE.sub("", values[0])
-    told = {"type": "string", "pattern": f"^{_ANY}{_SPECIAL.sub(_QUOTED, value)}{_ANY}$"}
+    told = {
+        "type": "string",
+        "pattern": f"^{_ANY}{_BEFORE[prompt.texts.language]}{_SPECIAL.sub(_QUOTED, value)}{_ANY}{_BEHIND}$",
+    }
     action = schema["properties"]["action_input"]
     return {
         **schema,
