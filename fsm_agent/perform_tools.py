@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Generator, Iterable
 from dataclasses import dataclass
+from json import JSONDecodeError
 from typing import Any, Final
 
 from fsm_agent.effects import Call, CallTools, Result, Returned
@@ -34,6 +35,9 @@ _BUGS: Final = (
     RecursionError,
     ToolRefusal,
 )
+_WRONG_VALUE: Final = (ValueError, LookupError, ArithmeticError)
+_GARBLED: Final = (JSONDecodeError, UnicodeError)
+"""Errors of value that come from what a tool was sent, not from what it was called with."""
 _LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _ERROR_CHARS: Final = 500
 _SHORT_CAP: Final = 500
@@ -227,7 +231,10 @@ def returned_result(tool: Tool, call: Call, value: Any, *, max_chars: int, secon
 
 
 def failed_result(tool: Tool, call: Call, error: Exception, *, language: Language, seconds: float = 0.0) -> Result:
-    """A tool's exception as a result. A bug is not retried, nor what may have been done; its words are redacted."""
+    """A tool's exception as a result; its words are redacted.
+
+    A bug is not retried, nor what may have been done, nor (unless the tool sets `retry`) a value that is wrong: it would be wrong again.
+    """
     text = texts_for(language).tool_error.format(tool=tool.name, error=_said(error))
     return Result(
         call_id=call.id,
@@ -236,9 +243,18 @@ def failed_result(tool: Tool, call: Call, error: Exception, *, language: Languag
         text=text,
         digest=digest(text),
         error=type(error).__name__,
-        retryable=not isinstance(error, _BUGS) and (tool.idempotent or not _in_doubt(error)),
+        retryable=_may_pass(tool, error),
         seconds=seconds,
     )
+
+
+def _may_pass(tool: Tool, error: Exception) -> bool:
+    """True when the same call may succeed a moment later, and may be made again."""
+    if isinstance(error, _BUGS):
+        return False
+    if isinstance(error, _WRONG_VALUE) and not isinstance(error, _GARBLED) and not tool.retry:
+        return False
+    return tool.idempotent or not _in_doubt(error)
 
 
 def _said(error: Exception) -> str:

@@ -57,6 +57,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(S.VALIDATE, E.ACCEPTED, S.EXECUTE),
     Row(S.VALIDATE, E.THOUGHT, S.OBSERVE),
     Row(S.VALIDATE, E.REJECTED, S.OBSERVE),
+    Row(S.REVIEW, E.APPROVED, S.ABORT, (g.deadline_passed,), R.DEADLINE),
     Row(S.REVIEW, E.APPROVED, S.EXECUTE),
     Row(S.REVIEW, E.EDITED, S.VALIDATE),
     Row(S.REVIEW, E.DENIED, S.ABORT, (g.stop_requested,), R.DENIED),

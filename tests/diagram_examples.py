@@ -65,7 +65,7 @@ def _run(script: list[object], turn: int) -> RunResult:
         """Look an order up; only 1 and 2 are there."""
         clock.sleep(0.25)
         if number > 2:
-            raise ValueError(f"no order {number}")
+            raise RuntimeError(f"no order {number}")
         return f"order {number} is paid"
 
     agent = Agent(ScriptedModel(script, clock=clock), [order], limits=LIMITS, clock=clock, logger=silent_logger())

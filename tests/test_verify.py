@@ -73,7 +73,7 @@ def test_rows_that_the_limits_switch_off_are_named_with_the_reason(default: Cert
         Event.DEFAULTED,
         Event.SIMPLIFIED,
     ]
-    assert len(told) == 5 + 6
+    assert len(told) == 6 + 6
 
 
 def test_a_certificate_is_printed_and_is_json(default: Certificate) -> None:

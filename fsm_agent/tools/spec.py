@@ -60,7 +60,8 @@ class Tool:
     """The same call takes effect once a run at most. When it has succeeded, or a person has said what it gave, a repeat is told that and is
     not executed; nor is it when its outcome is unknown (a time-out, a crash), unless the tool is idempotent."""
     retry: int | None = None
-    """Tries after a failed one; None = the run's `max_retries`."""
+    """Tries after a failed one; None = the run's `max_retries`, but none for a wrong value (`ValueError`, `LookupError`,
+    `ArithmeticError`)."""
     timeout: float | None = None
     """Seconds; None = the run's `tool_timeout`."""
     requires_approval: bool | Callable[[dict[str, Any]], bool] = False

@@ -133,8 +133,10 @@ def _past_a_limit(config: Config, happened: Happened, row: Row, limits: Limits) 
         yield "nudges", "the model is asked again though more than max_nudges replies were empty"
     if asks and decided and after.idle >= limits.no_progress_steps:
         yield "progress", "a step begins though no_progress_steps in a row brought nothing new"
-    # What a person has approved meanwhile, or a crash left in doubt, is let through by REVIEW and EXECUTE too.
-    checked = row.source is State.VALIDATE or (own and config.holds.startswith(("fresh", "waiting", "repeated")))
+    # What a crash left in doubt is let through by EXECUTE too.
+    checked = row.source in (State.VALIDATE, State.REVIEW) or (
+        own and config.holds.startswith(("fresh", "waiting", "repeated"))
+    )
     runs = checked and row.target in (State.EXECUTE, State.REVIEW)
     if after.late and (decided or runs or degrades):
         yield "deadline", "something begins though the deadline has passed"

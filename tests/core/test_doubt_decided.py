@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from fsm_agent.alphabet import Event, State
-from fsm_agent.effects import Answer, Answered, Approve, Call, Decision, Deny, Edit, RawCall
+from fsm_agent.effects import Answer, Answered, Approve, AskHuman, Call, Decision, Deny, Edit, RawCall
 from tests.core.builders import Line, asks, crashes, decides, edits, fails, gives, on, path, play, raw, says
 from tests.core.doubts import LOOK, THREE, after, asked, asking, events, observed, ran, read
 
@@ -199,3 +199,15 @@ def test_a_digest_names_the_call_as_it_was_shown() -> None:
     assert same.digest == call.digest
     assert len({call.digest, *(one.digest for one in others)}) == 5
     assert len(call.digest) == 64
+
+
+def test_a_yes_after_the_deadline_runs_nothing() -> None:
+    """When the deadline had passed as the crash was found, a call in doubt does not run on a person's yes: the run ends there."""
+    moments = play(LOOK, crashes("?", at=9.0), late_yes, limits={"deadline": 5.0})
+    assert events(moments) == [Event.DOUBTED, Event.APPROVED]
+    assert (moments[-1].fired.row.target, len(ran(moments))) == (State.ABORT, 1)
+
+
+def late_yes(effect: AskHuman) -> Answered:
+    """A person's yes, nine seconds after the run began."""
+    return Answered(decisions={call.id: Approve() for call in effect.calls}, at=9.0)

@@ -13,7 +13,7 @@ from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
 from fsm_agent.clock import SystemClock
 from fsm_agent.context import Cause, Context
 from fsm_agent.dialects import JsonAction
-from fsm_agent.effects import Broke, Cancelled, Expired
+from fsm_agent.effects import Answered, Approve, AskHuman, Broke, Cancelled, Expired
 from fsm_agent.errors import IllegalTransition
 from fsm_agent.jobs import Job
 from fsm_agent.machine import DEFAULT_MACHINE
@@ -79,6 +79,13 @@ SHAKY = asks(raw("shaky", q="x"))
 THINKS = says('{"action": "THINK", "action_input": {"thought": "hm"}}')
 SAME = (ADD, gives("3")) * 2
 STOP = {"on_limit": "stop"}
+
+
+def APPROVES_LATE(effect: AskHuman) -> Answered:  # noqa: N802 - one of the lines of a script, like the others
+    """A person's yes when the deadline has passed."""
+    return Answered(decisions={call.id: Approve() for call in effect.calls}, at=5.0)
+
+
 THRICE = (*(ADD, gives("3")), *(asks(raw("add", a=1, b=3)), gives("3")))
 TWO_ROUNDS = (ADD, gives("3"), asks(raw("add", a=1, b=3)), gives("4"))
 SUMMARY = {"memory": SummaryWindow(rounds=1, every=1)}
@@ -139,7 +146,10 @@ CASES: Mapping[str, Case] = {
     ),
     "VALIDATE --thought--> OBSERVE": Case(script=[THINKS], setup={"dialect": JsonAction(think=True)}),
     "VALIDATE --rejected--> OBSERVE": Case(script=[says("")]),
-    "REVIEW --approved--> EXECUTE": Case(script=[PAY, APPROVES]),
+    "REVIEW --approved [deadline_passed]--> ABORT": Case(
+        script=[ADD, crashes("?", at=5.0), APPROVES_LATE], limits={"deadline": 5.0}, asked="deadline_passed+"
+    ),
+    "REVIEW --approved--> EXECUTE": Case(script=[PAY, APPROVES], asked="deadline_passed-"),
     "REVIEW --edited--> VALIDATE": Case(script=[PAY, edits(to="Ada", amount=1)]),
     "REVIEW --denied [stop_requested]--> ABORT": Case(script=[PAY, STOPS], asked="stop_requested+"),
     "REVIEW --denied--> OBSERVE": Case(script=[PAY, DENIES], asked="stop_requested-"),

@@ -113,7 +113,7 @@ def batch_tools(ledger: Ledger) -> list[Any]:
     def raises() -> str:
         """Raise."""
         ledger.note(tool="raises")
-        raise ValueError("broken pipe")
+        raise RuntimeError("broken pipe")
 
     @tool(requires_approval=True)
     def asks() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -314,6 +315,34 @@ def test_r04_a_bug_in_a_tool_is_not_an_argument_error_and_not_retried(way: str) 
     assert "field" not in told
     observed = next(record for record in result.transitions if record.event is Event.OBSERVED)
     assert "TypeError" in observed.error
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (ValueError("unknown city 'x'"), 1),
+        (KeyError("x"), 1),
+        (ZeroDivisionError("division by zero"), 1),
+        (json.JSONDecodeError("no JSON", "<html>", 0), 2),
+        (RuntimeError("busy"), 2),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_r04_a_wrong_value_is_told_at_once_and_not_tried_again(error: Exception, times: int) -> None:
+    """What was wrong with a value is wrong again: one failure, no wait; a tool that says `retry` knows better."""
+    for retry in (None, 1):
+        ledger, clock = Ledger(), FakeClock()
+
+        @tool(retry=retry)
+        def look(city: str) -> str:
+            """Look a city up."""
+            ledger.note()  # noqa: B023 - called in this turn of the loop only
+            raise error
+
+        with ScriptedModel([call("look", city="x"), "sorry"]) as model:
+            result = run(make(model, [look], clock=clock), "go")
+        expected = times if retry is None else 2
+        assert (len(ledger), len(clock.slept), result.status) == (expected, expected - 1, Status.COMPLETED)
 
 
 def test_r04_the_original_cause_stays_when_a_fallback_answers() -> None:
