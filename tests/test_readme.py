@@ -305,7 +305,7 @@ def weather(city: str) -> str:
 
 def broken(city: str) -> str:
     """A tool that raises."""
-    raise ValueError(city)
+    raise RuntimeError(city)
 
 
 CUT = Call("weather", '{"city": "Os')
