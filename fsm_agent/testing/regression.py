@@ -20,6 +20,7 @@ from fsm_agent.testing.asserts import told as told_run
 from fsm_agent.testing.code import Code, call_of, literal
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.story import Act, Story, told
+from fsm_agent.trail.toolset import parameters_of
 
 __all__ = ["as_test"]
 
@@ -297,7 +298,7 @@ class _Draft:
                 given["fallback"] = Code(behind.variable) if behind.kept["hidden"] else kept["fallback"]
             rest = "".join(f", {name}={literal(value)}" for name, value in given.items())
             yield from _listed(f"{one.variable} = ScriptedTool({kept['name']!r}, ", one.entries, ",")
-            yield f"    args={literal(kept['parameters'])},"
+            yield f"    args={literal(parameters_of(kept))},"
             yield f"    description={literal(kept['description'])}, clock=clock{rest},"
             yield ")"
 

@@ -24,7 +24,7 @@ from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import TABLE
 from fsm_agent.trail.codec import blocks_data, blocks_of
 from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, written
-from fsm_agent.trail.toolset import newest_tools, other_tools, recorded_tools, tools_data
+from fsm_agent.trail.toolset import definition, newest_tools, other_tools, recorded_tools, tools_data
 
 __all__ = [
     "begun_context",
@@ -207,7 +207,7 @@ def fingerprint(setup: Setup, machine: Machine) -> dict[str, Any]:
         "dialect": _short(describe(setup.dialect)),
         "memory": _short(describe(setup.memory)),
         "policy": _NO_POLICY if setup.policy is None else _short(setup.policy.to_data()),
-        "tools": {one["name"]: _short(one) for one in tools_data(setup.tools)},
+        "tools": {one["name"]: _short(definition(one)) for one in tools_data(setup.tools)},
     }
 
 

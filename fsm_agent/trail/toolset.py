@@ -11,9 +11,11 @@ from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 from fsm_agent.trail.entries import Entry, written
 
-__all__ = ["needs_code", "newest_tools", "other_tools", "recorded_tools", "tools_data"]
+__all__ = ["definition", "needs_code", "newest_tools", "other_tools", "parameters_of", "recorded_tools", "tools_data"]
 
 _PREDICATE: Final = "predicate"
+_ORDER: Final = "order"
+"""Beside what a tool is: in which order its schema names things. A trail sorts the names, and what the model reads follows them."""
 
 
 def tools_data(registry: Registry) -> list[dict[str, Any]]:
@@ -50,7 +52,46 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         "hidden": hidden,
         # Only where there is one, so that trails of before are still of the same tools.
         **({} if one.default is None else {"default": one.default}),
+        _ORDER: _order_in(one.parameters()),
     }
+
+
+def definition(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What a described tool is, for a fingerprint: everything but the order in which its schema names things."""
+    return {name: value for name, value in kept.items() if name != _ORDER}
+
+
+def parameters_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a described tool, its names in the order that they had. One from before the order was kept has them sorted."""
+    ordered: dict[str, Any] = _in_order(kept["parameters"], kept.get(_ORDER, {}), "")
+    return ordered
+
+
+def _order_in(value: Any, path: str = "") -> dict[str, list[str]]:
+    """The keys of each mapping within `value` whose keys are not sorted, by JSON pointer."""
+    found: dict[str, list[str]] = {}
+    if isinstance(value, Mapping):
+        names = [str(name) for name in value]
+        found = {} if names == sorted(names) else {path: names}
+        inside: Iterable[tuple[Any, Any]] = value.items()
+    else:
+        inside = enumerate(value) if isinstance(value, list) else ()
+    for name, inner in inside:
+        found |= _order_in(inner, _pointer(path, name))
+    return found
+
+
+def _in_order(value: Any, order: Mapping[str, list[str]], path: str) -> Any:
+    if isinstance(value, list):
+        return [_in_order(inner, order, _pointer(path, place)) for place, inner in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    names = dict.fromkeys((*(name for name in order.get(path, ()) if name in value), *value))
+    return {name: _in_order(value[name], order, _pointer(path, name)) for name in names}
+
+
+def _pointer(path: str, name: str | int) -> str:
+    return f"{path}/{str(name).replace('~', '~0').replace('/', '~1')}"
 
 
 def _registry(kept: Sequence[Mapping[str, Any]]) -> Registry:
@@ -63,7 +104,7 @@ def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
         name=kept["name"],
         description=kept["description"],
         not_for=kept["not_for"],
-        args_model=json_arguments(kept["parameters"], kept["name"]),
+        args_model=json_arguments(parameters_of(kept), kept["name"]),
         func=_not_here,
         fallback=hidden.get(kept["fallback"], kept["fallback"]),
         idempotent=kept["idempotent"],
@@ -114,8 +155,8 @@ def _either(name: str, now: Registry, made: Registry, changed: Sequence[str]) ->
 
 def other_tools(kept: Sequence[Mapping[str, Any]], tools: Registry) -> list[str]:
     """The names of the tools in `kept` that `tools` does not have, or has with another definition, in order."""
-    now = {one["name"]: written(one) for one in tools_data(tools)}
-    return sorted(one["name"] for one in kept if now.get(one["name"]) != written(one))
+    now = {one["name"]: written(definition(one)) for one in tools_data(tools)}
+    return sorted(one["name"] for one in kept if now.get(one["name"]) != written(definition(one)))
 
 
 def newest_tools(entries: Iterable[Entry]) -> Sequence[Mapping[str, Any]]:
