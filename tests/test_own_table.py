@@ -32,6 +32,7 @@ from fsm_agent.table import Table
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.tools.results import render_result
 from fsm_agent.trail import MemoryTrail, audit, fold, fork, replay
+from fsm_agent.trail.retold import spoken
 from fsm_agent.verify import Certificate, Fault, verify
 
 SMALL = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=0, abort_after=2, token_budget=None)
@@ -233,15 +234,18 @@ def test_a_state_of_ones_own_may_refuse_an_answer() -> None:
 
 
 def test_an_answer_that_is_stopped_is_kept_nowhere() -> None:
-    """A run that a state of one's own aborts has no answer, neither in the result nor in its messages."""
+    """A run that a state of one's own aborts has no answer: not in the result, not in its messages, not in those that a trail gives."""
     mine = table.extend(
         states=[judged("blocked", "fine", name="PROOF")],
         instead={"VALIDATE --answered--> FINISH": "VALIDATE --answered--> PROOF"},
         rows=["PROOF --blocked--> ABORT (leaked)", "PROOF --fine--> FINISH"],
     )
-    result = agent_on(None, ["The secret is 3."], table=mine).invoke("what is it?")
+    agent = agent_on(MemoryTrail(), ["The secret is 3."], table=mine)
+    result = agent.invoke("what is it?", RUN)
     assert (result.status, result.reason, result.answer) == (Status.FAILED, "leaked", None)
     assert "secret is" not in str(result.messages)
+    folded = fold(agent.journal.entries("r"), agent._setup, machine=agent._machine)
+    assert [message.text for message in spoken(folded)] == ["what is it?"]
 
 
 def test_a_state_of_ones_own_may_wait_and_keep_facts() -> None:

@@ -320,13 +320,15 @@ def _diff(
     *,
     format: options.Format = None,
     output: options.Output = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     debug: options.Debug = False,
 ) -> None:
     """Draw two runs on one picture: what only A did, what only B did, and where they part."""
-    from fsm_agent.cli import diagram  # noqa: PLC0415 - the engine, for commands that show it
+    from fsm_agent.cli import diagram, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
-    diagram.show_diff(first, second, diagram.Place(output, format), store=store)
+    rows = toolbox.rows_of(table)
+    diagram.show_diff(first, second, diagram.Place(output, format), rows=rows, store=store)
 
 
 trail_commands.add_to(app, _EPILOG)

@@ -76,12 +76,12 @@ def show_policy(policy: ToolPolicy, place: Place) -> None:
     _put(policy_diagram(policy, place.written_as), place)
 
 
-def show_diff(first: str, second: str, place: Place, *, store: str | None) -> None:
+def show_diff(first: str, second: str, place: Place, *, rows: Sequence[Row] = TABLE, store: str | None) -> None:
     """Two runs on one picture, under the limits of the first. Raises `FsmAgentError` for what cannot be drawn."""
     format = place.written_as
     entries, limits = recorded(store, first)
     others, _ = recorded(store, second)
-    _put(diff(entries, others, format, limits=limits), place)
+    _put(diff(entries, others, format, rows=rows, limits=limits), place)
 
 
 def recorded(store: str | None, run: str) -> tuple[tuple[Entry, ...], Limits]:

@@ -27,7 +27,7 @@ from fsm_agent.trail.replay import entries_to, replay
 from fsm_agent.trail.story import Called, told
 from fsm_agent.trail.toolset import needs_code
 
-__all__ = ["audit_runs", "checked_arguments", "fork_run", "given_setup", "replay_run"]
+__all__ = ["audit_runs", "checked_arguments", "fork_run", "given_code", "replay_run"]
 
 
 # ---------------------------------------------------------------- replay
@@ -83,8 +83,8 @@ def _effect_text(effect: str, calls: Sequence[Called]) -> str:
 def _where(folded: Folded) -> str:
     ctx = folded.ctx
     after = f"after {ctx.seq} transitions: {folded.state}, step {ctx.step}, {ctx.usage.total:,} tokens"
-    if folded.ended and ctx.answer is not None:
-        return f"{after}, answer: {' '.join(redact_text(ctx.answer).split())}"
+    if folded.ended and folded.answer is not None:
+        return f"{after}, answer: {' '.join(redact_text(folded.answer).split())}"
     return after
 
 
@@ -95,7 +95,7 @@ def _replayed(run_id: str, turns: Sequence[Turned], folded: Folded, effects: dic
         "ended": folded.ended,
         "step": folded.ctx.step,
         "tokens": folded.ctx.usage.total,
-        "answer": redact(folded.ctx.answer),
+        "answer": redact(folded.answer),
         "transitions": [
             {
                 **event_of(record_of(one.entry.body, run_id)),
@@ -187,26 +187,20 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
 
 def _audited(trails: TrailStore, run_id: str, head: str, given: Given) -> Audit:
     journal = journal_of(trails)
-    stored = given_run(journal, run_id, given)
-    setup, machine = (None, None) if stored is None else (_code(stored, given), _machine(stored, given))
+    setup, machine = given_code(journal, run_id, given)
     return audit(journal, run_id, setup, machine=machine, head=head)
 
 
-def given_setup(journal: Journal, run_id: str, given: Given) -> Setup | None:
-    """The agent's own code, where the command line says where it is, and the trail can be read."""
-    stored = given_run(journal, run_id, given)
-    return None if stored is None else _code(stored, given)
-
-
-def given_run(journal: Journal, run_id: str, given: Given) -> Stored | None:
-    """The run, where the command line says where the code of its agent or its table is, and the trail can be read."""
+def given_code(journal: Journal, run_id: str, given: Given) -> tuple[Setup | None, Machine | None]:
+    """The agent's own code and its machine, where the command line says where they are, and the trail can be read."""
     if not (given.has_code or given.table):
-        return None
+        return None, None
     try:
         entries = journal.entries(run_id)
     except TrailError:
-        return None  # the audit says what is wrong
-    return Stored(journal, run_id, told(entries), "")
+        return None, None  # the audit says what is wrong
+    stored = Stored(journal, run_id, told(entries), "")
+    return _code(stored, given), _machine(stored, given)
 
 
 def _verdict_line(one: Audit) -> str:

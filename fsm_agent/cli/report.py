@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fsm_agent.cli.export import put_or_write
 from fsm_agent.cli.going import Given
-from fsm_agent.cli.replay import given_setup
+from fsm_agent.cli.replay import given_code
 from fsm_agent.cli.stores import existing, find_run, journal_of
+from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.report import report
 
 __all__ = ["report_run"]
@@ -21,5 +22,6 @@ def report_run(store: str | None, run: str, *, output: Path | None, head: str, g
     with existing(store) as trails:
         run_id = find_run(trails, run)
         journal = journal_of(trails)
-        page = report(journal, run_id, given_setup(journal, run_id, given), head=head, unredacted=unredacted)
+        setup, machine = given_code(journal, run_id, given)
+        page = report(journal, run_id, setup, machine=machine or DEFAULT_MACHINE, head=head, unredacted=unredacted)
     put_or_write(page, output)

@@ -12,9 +12,12 @@ from fsm_agent.cli.console import note, put, put_json
 from fsm_agent.cli.retell import asked_text, call_line, call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
+from fsm_agent.cli.toolbox import table_of
 from fsm_agent.errors import TrailError
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.observe import event_of
 from fsm_agent.redact import redact, redact_text
+from fsm_agent.table import Table
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
@@ -78,11 +81,16 @@ def _info_document(info: RunInfo, now: float) -> dict[str, Any]:
     }
 
 
-def show_run(store: str | None, run: str, *, as_json: bool, messages: bool, unredacted: bool) -> None:
-    """One run: its task, its transitions and calls, and what it waits for. Raises as `stored_run`."""
+def show_run(
+    store: str | None, run: str, *, table: str | None, as_json: bool, messages: bool, unredacted: bool
+) -> None:
+    """One run: its task, its transitions and calls, and what it waits for. Raises as `stored_run` and `table_of`.
+
+    `table` is the one that its messages are made by.
+    """
     with stored_run(store, run) as stored:
         info = stored.journal.store.info(stored.run_id)
-        said = _messages(stored) if messages else ()
+        said = _messages(stored, table_of(table)) if messages else ()
         if as_json:
             put_json(_document(stored, info, said, messages=messages, unredacted=unredacted))
             return
@@ -152,11 +160,11 @@ def _message_text(message: AnyMessage, *, unredacted: bool) -> str:
     return f"{message.type}: {'; '.join(said)}"
 
 
-def _messages(stored: Stored) -> tuple[AnyMessage, ...]:
+def _messages(stored: Stored, table: Table | None) -> tuple[AnyMessage, ...]:
     """The messages of the run so far, as the fold gives them. Raises `TrailError` for a run that cannot be folded without its agent."""
     entries = stored.story.entries
     try:
-        return spoken(fold(entries).ctx)
+        return spoken(fold(entries, machine=DEFAULT_MACHINE if table is None else Machine(table)))
     except TrailError as error:
         raise TrailError(f"the messages cannot be made again without the agent: {error}") from error
 

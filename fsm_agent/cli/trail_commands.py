@@ -45,6 +45,7 @@ def _show(
     *,
     messages: Annotated[bool, typer.Option("--messages", help="The messages too.")] = False,
     unredacted: trail_options.Unredacted = False,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
@@ -54,7 +55,7 @@ def _show(
     trail_options.environment(env_file)
     from fsm_agent.cli import runs  # noqa: PLC0415 - the engine, for commands that show it
 
-    runs.show_run(store, run, as_json=as_json, messages=messages, unredacted=unredacted)
+    runs.show_run(store, run, table=table, as_json=as_json, messages=messages, unredacted=unredacted)
 
 
 def _cancel(
@@ -192,6 +193,7 @@ def _report(
     head: trail_options.Head = "",
     agent: trail_options.AgentSpec = None,
     tools: trail_options.Tools = None,
+    table: options.TableSpec = None,
     store: options.Store = None,
     env_file: options.EnvFile = None,
     debug: options.Debug = False,
@@ -203,7 +205,7 @@ def _report(
     trail_options.environment(env_file)
     from fsm_agent.cli import report  # noqa: PLC0415 - the engine, for commands that show it
 
-    given = Given(tools=tuple(tools or ()), agent=agent)
+    given = Given(tools=tuple(tools or ()), agent=agent, table=table)
     report.report_run(store, run, output=output, head=head, given=given, unredacted=unredacted)
 
 

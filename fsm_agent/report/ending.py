@@ -23,6 +23,7 @@ _SENTENCES: Final[dict[str, str]] = {
     StopReason.CONSECUTIVE_FAILURES: "Too many calls or replies in a row failed.",
     StopReason.REPEATED_ACTION: "The model asked again and again for calls whose results it had.",
     StopReason.NO_PROGRESS: "Several steps in a row brought nothing new.",
+    StopReason.REFLECTION: "Asked whether to go on, the model said no.",
     StopReason.EMPTY_REPLY: "The model kept sending empty replies.",
     StopReason.MODEL_FAILED: "A model call failed, and trying again did not help or was not allowed.",
     StopReason.DENIED: "A person denied a call, and asked to stop.",

@@ -71,7 +71,7 @@ def gathered(
         steps=steps_of(turns),
         ways=_ways(machine.rows, records),
         guards=_sums(machine.rows, records, limits),
-        messages=() if folded is None else tuple(_message(one, unredacted=unredacted) for one in spoken(folded.ctx)),
+        messages=() if folded is None else tuple(_message(one, unredacted=unredacted) for one in spoken(folded)),
         no_messages=redact_text(why),
         places=_places(machine.rows, limits),
         overlay=picture,

@@ -75,6 +75,11 @@ class Folded:
         """True when the run is in a terminal state."""
         return self.state in TERMINAL
 
+    @property
+    def answer(self) -> str | None:
+        """The answer that the run has come to. One that a state of one's own has stopped is none."""
+        return None if self.state is State.ABORT else self.ctx.answer
+
 
 def fold(
     entries: Iterable[Entry],

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from langchain_core.messages import AnyMessage
 
-from fsm_agent.context import Context
 from fsm_agent.history import block, flatten
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.redact import redact_text
 from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.fold import Folded
 
 __all__ = ["human_entry", "moment", "spoken"]
 
@@ -53,9 +53,10 @@ def _by(body: Mapping[str, Any]) -> str:
     return f" by {body['by']}" if body.get("by") else ""
 
 
-def spoken(ctx: Context) -> tuple[AnyMessage, ...]:
-    """The messages of this turn so far, and the answer when there is one; none is left out for a summary."""
+def spoken(folded: Folded) -> tuple[AnyMessage, ...]:
+    """The messages of this turn so far, and the answer when the run came to one; none is left out for a summary."""
+    ctx = folded.ctx
     blocks = [one for one in unsummarised(ctx.blocks) if one.turn == ctx.turn]
-    if ctx.answer is not None:
-        blocks.append(block("answer", *ctx.setup.dialect.keep_answer(ctx.answer), turn=ctx.turn))
+    if folded.answer is not None:
+        blocks.append(block("answer", *ctx.setup.dialect.keep_answer(folded.answer), turn=ctx.turn))
     return flatten(blocks)

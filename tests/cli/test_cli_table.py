@@ -48,6 +48,19 @@ def test_a_run_goes_on_by_the_table_that_it_began_with(room: Room) -> None:
     assert room.sent() == ["Ana"]
 
 
+def test_a_run_of_a_table_of_ones_own_is_read_by_it(room: Room) -> None:
+    """`report`, `diff` and `show --messages` go by the table that is named, and only so can its messages be made again."""
+    assert room.run([ANA], *TABLE).code == 4
+    (run_id,) = room.ids()
+    page = room.on("report", run_id, *TABLE)
+    assert (page.code, "audit: nothing wrong" in page.out) == (0, True)
+    assert "audit: 1 finding" in room.on("report", run_id).out
+    assert "COMPLIANCE" not in room.on("diff", run_id, run_id).out
+    assert "COMPLIANCE" in room.on("diff", run_id, run_id, *TABLE).out
+    assert "the states COMPLIANCE" in error_of(room.on("show", run_id, "--messages"))
+    assert "human: Write a letter" in room.on("show", run_id, "--messages", *TABLE).out
+
+
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     """`--table` names what `extend` returned; anything else is wrong usage, said with the option."""
     done = fsm("table", "--table", "fsm_agent.table:extend")
