@@ -1,4 +1,7 @@
-"""`controlled`: no call a third time, one retry after a second, then the tool's fallback; and a file tool to try it with."""
+"""`controlled`: no call a third time, one retry after a second, then the tool's fallback; and a file tool to try it with.
+
+Its window of three rounds loses older results; `Agent.from_profile("controlled", model, memory=KeyFacts(Window(3)))` keeps their facts.
+"""
 
 from __future__ import annotations
 

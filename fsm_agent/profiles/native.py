@@ -1,4 +1,7 @@
-"""`native`: the provider's own tool calling, a history without orphans, and tools that say what they are not for."""
+"""`native`: the provider's own tool calling, a history without orphans, and tools that say what they are not for.
+
+Its ten messages lose older results; `Agent.from_profile("native", model, memory=KeyFacts(MessageWindow(10)))` keeps their facts.
+"""
 
 from __future__ import annotations
 

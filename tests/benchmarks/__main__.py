@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Final
 
-NAMES: Final = ("speed", "trail", "faults", "reliability", "bfcl", "local")
+NAMES: Final = ("speed", "trail", "faults", "reliability", "memory", "bfcl", "local")
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from tests.benchmarks.reliability_contenders import CONTENDERS, OWN_CAPS, Conten
 from tests.benchmarks.reliability_model import HONEST, Capped, Fault, Simulated
 from tests.benchmarks.reliability_tasks import Stuck, Task, World, tasks
 
-__all__ = ["Ending", "Outcome", "main", "run", "table"]
+__all__ = ["Ending", "Outcome", "ending", "main", "mean", "run", "table"]
 
 
 class Ending(StrEnum):
@@ -67,20 +67,21 @@ def run(contender: Contender, task: Task, seed: int) -> Outcome:
     try:
         told = contender.run(ScriptedModel(simulated, record=False), world)
     except (Capped, Stuck) as error:
-        ending, why = Ending.DEADLOCK, f"{type(error).__name__}: {error}"
+        ended, why = Ending.DEADLOCK, f"{type(error).__name__}: {error}"
     except Exception as error:
-        ending, why = Ending.CRASH, f"{type(error).__name__}: {str(error)[:120]}"
+        ended, why = Ending.CRASH, f"{type(error).__name__}: {str(error)[:120]}"
     else:
-        ending, why = _ending(task, world, told), f"{told.answer[:120]!r} {told.why}"
+        ended, why = ending(task, world, told), f"{told.answer[:120]!r} {told.why}"
     finally:
         world.close()
     return Outcome(
-        task=task, ending=ending, steps=simulated.calls, tokens=simulated.tokens, doubled=world.doubled(),
+        task=task, ending=ended, steps=simulated.calls, tokens=simulated.tokens, doubled=world.doubled(),
         faults=tuple(simulated.faults), why=why,
     )  # fmt: skip
 
 
-def _ending(task: Task, world: World, told: Told) -> Ending:
+def ending(task: Task, world: World, told: Told) -> Ending:
+    """How a run ended that came to an end by itself."""
     right = re.search(rf"The result is {re.escape(task.value)}\.", told.answer) is not None
     if right and world.right():
         return Ending.COMPLETED

@@ -33,7 +33,7 @@ from fsm_agent.tools import as_tool
 from tests.benchmarks.reliability_model import JsonProtocol, Native, Protocol, ReAct
 from tests.benchmarks.reliability_tasks import ADDING_UP, BACKUPS, World
 
-__all__ = ["CONTENDERS", "OWN_CAPS", "STEPS", "Contender", "Told"]
+__all__ = ["CONTENDERS", "OWN_CAPS", "STEPS", "Contender", "Told", "own_tools", "told_by"]
 
 SYSTEM: Final = "You solve the user's task with the tools. Never invent a result."
 STEPS: Final = 15

@@ -22,7 +22,20 @@ from fsm_agent.history import estimate_text
 from fsm_agent.testing import Call, ModelRequest, Reply, reply
 from tests.benchmarks.reliability_tasks import Task
 
-__all__ = ["CAP", "HONEST", "RATES", "Capped", "Fault", "JsonProtocol", "Native", "Protocol", "ReAct", "Simulated"]
+__all__ = [
+    "CAP",
+    "HONEST",
+    "RATES",
+    "Capped",
+    "Fault",
+    "JsonProtocol",
+    "Native",
+    "Protocol",
+    "ReAct",
+    "Simulated",
+    "prompt_tokens",
+    "reply_tokens",
+]
 
 CAP: Final = 40
 """Replies after which a run that has no cap of its own counts as endless."""
@@ -236,7 +249,7 @@ class Simulated:
             raise Capped(f"{CAP} replies")
         said = self._reply(Seen.of(request, native=self._protocol.native))
         said = _stopped(said, request.kwargs.get("stop") or ())
-        self.tokens += _prompt_tokens(request) + _reply_tokens(said)
+        self.tokens += prompt_tokens(request) + reply_tokens(said)
         return said
 
     def _reply(self, seen: Seen) -> Reply:
@@ -266,7 +279,8 @@ def _stopped(said: Reply, stops: Sequence[str]) -> Reply:
     return reply(text[: min(ends)]) if ends else said
 
 
-def _prompt_tokens(request: ModelRequest) -> int:
+def prompt_tokens(request: ModelRequest) -> int:
+    """All that is sent, tool schemas included, estimated by one rule."""
     calls: Callable[[Any], list[Any]] = lambda message: getattr(message, "tool_calls", [])  # noqa: E731 - read at one place
     asked = [f"{one['name']}{one['args']}" for message in request.messages for one in calls(message)]
     texts = [message.text for message in request.messages]
@@ -274,6 +288,7 @@ def _prompt_tokens(request: ModelRequest) -> int:
     return sum(map(estimate_text, [*texts, *asked, tools]))
 
 
-def _reply_tokens(said: Reply) -> int:
+def reply_tokens(said: Reply) -> int:
+    """All that is said, calls included, by the same rule."""
     text = said.text if isinstance(said.text, str) else ""
     return estimate_text(text) + sum(estimate_text(f"{one.name}{one.args}") for one in said.calls)

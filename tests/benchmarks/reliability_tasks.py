@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["ADDING_UP", "BACKUPS", "HANG", "KINDS", "Step", "Stuck", "Task", "Trouble", "World", "tasks"]
+__all__ = ["ADDING_UP", "BACKUPS", "HANG", "KINDS", "SIZES", "Step", "Stuck", "Task", "Trouble", "World", "tasks"]
 
 KINDS: Final = ("arithmetic", "lookup", "files", "orders")
 HANG: Final = 1.2
@@ -42,6 +42,11 @@ BACKUPS: Final = {
 """The tool that gives the same where the first one is down."""
 ADDING_UP: Final = frozenset({"append_line", "refund"})
 """The tools whose effects add up: twice is not the same as once."""
+
+
+SIZES: Final[Mapping[int, int]] = {1: 15, 2: 25, 3: 30, 4: 20, 5: 10}
+"""One to five calls with their weights; about three on average, as the authors count."""
+_PLACES: Final = ("north", "south", "east", "west", "hub", "dock", "yard", "pier", "gate", "depot", "annex")
 
 
 class Trouble(StrEnum):
@@ -235,15 +240,14 @@ class World:
         return [find_order, find_in_archive, refund]
 
 
-def tasks(seed: int = 1, count: int = 200) -> tuple[Task, ...]:
-    """The tasks of `seed`, the four kinds in turn."""
+def tasks(seed: int = 1, count: int = 200, sizes: Mapping[int, int] = SIZES) -> tuple[Task, ...]:
+    """The tasks of `seed`, the four kinds in turn. `sizes` are the numbers of calls, up to 12, each with its weight."""
     makers = {"arithmetic": _arithmetic, "lookup": _lookup, "files": _filework, "orders": _ordering}
     found = []
     for number in range(count):
         draw = random.Random(f"{seed}/{number}")
         kind = KINDS[number % len(KINDS)]
-        # One to five calls; about three on average, as the authors count.
-        size = draw.choices((1, 2, 3, 4, 5), (15, 25, 30, 20, 10))[0]
+        size = draw.choices(tuple(sizes), tuple(sizes.values()))[0]
         given = makers[kind](draw, size)
         trouble, broken = _trouble(draw, given["steps"])
         found.append(Task(number=number, kind=kind, trouble=trouble, broken=broken, **given))
@@ -287,7 +291,7 @@ def _lookup(draw: random.Random, size: int) -> dict[str, Any]:
 
 
 def _filework(draw: random.Random, size: int) -> dict[str, Any]:
-    names = draw.sample(("north", "south", "east", "west", "hub"), max(size - 1, 1))
+    names = draw.sample(_PLACES[: max(size - 1, 5)], max(size - 1, 1))
     counts = {f"{name}.txt": draw.randrange(11, 90) for name in names}
     steps = [Step("read_file", {"name": name}, f"{name} holds: {count} parcels") for name, count in counts.items()]
     files, total = {name: f"{count} parcels" for name, count in counts.items()}, sum(counts.values())

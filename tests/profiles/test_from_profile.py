@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Full, Limits, Registry, Window
+from fsm_agent import Agent, Full, KeyFacts, Limits, MessageWindow, Registry, Window, tool
 from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import LADDER
+from fsm_agent.memory import Memory
 from fsm_agent.profiles import NAMES, profile, profiles
-from fsm_agent.testing import ScriptedModel, server
+from fsm_agent.testing import ScriptedModel, call, server
 from fsm_agent.tools import calculator
 from tests.cli.kit import environment
 from tests.faults.kit import client
@@ -83,6 +84,28 @@ def test_every_keyword_of_an_agent_may_take_the_place_of_a_part() -> None:
     setup = agent._setup
     assert (agent.tools.names(), setup.memory, setup.dialect.name) == (("calculator",), Full(), "native")
     assert (setup.system, setup.temperature, setup.ladder) == ("Be brief.", 0.7, ("strategy", "answer"))
+
+
+@pytest.mark.parametrize(
+    ("name", "window"), [("controlled", Window(3)), ("native", MessageWindow(10))], ids=["controlled", "native"]
+)
+def test_a_profile_whose_window_loses_results_can_keep_their_facts(name: str, window: Memory) -> None:
+    """Key facts around its own window: the first result has left the last prompt, and its fact is still there."""
+    known: dict[bool, str] = {}
+    for kept in (False, True):
+        script = [*(call("paid", order=number) for number in range(1, 8)), "Done."]
+        overrides = {"memory": KeyFacts(window)} if kept else {}
+        agent, model = by_name(name, script, [paid], limits={"max_steps": 9}, **overrides)
+        assert agent._setup.memory == (KeyFacts(window) if kept else window)
+        assert agent.invoke("What was paid?").ok
+        known[kept] = model.requests[-1].text
+    assert ("Order 1 cost 37 euros." in known[False], "Order 1 cost 37 euros." in known[True]) == (False, True)
+
+
+@tool
+def paid(order: int) -> str:
+    """What was paid for an order."""
+    return f"Order {order} cost {36 + order} euros."
 
 
 def test_simpler_tools_may_be_named_for_a_profile() -> None:
