@@ -34,7 +34,7 @@ format: $(VENV)/.ready-dev ## Format, and mend what the linter can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.ready-bench ## Set up with the peers, then measure the speed (ARGS=reliability, bfcl, faults, trail, local for others)
+bench: $(VENV)/.ready-bench ## Set up with the peers, then measure the speed (ARGS=reliability, memory, bfcl, faults, trail, local for others)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 diagrams: $(VENV)/.ready-dev ## Draw diagrams/ and the generated parts of the READMEs anew

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
@@ -16,6 +18,7 @@ from tests.benchmarks.reliability_model import prompt_tokens
 from tests.benchmarks.reliability_tasks import KINDS, Task
 from tests.core.validity import wrong_prompt
 
+ROOT = Path(__file__).resolve().parents[1]
 LONG = [next(one for one in work(count=12, sizes={12: 1}) if one.kind == kind) for kind in KINDS]
 """One of each kind, of twelve calls."""
 RATES = Forgetful.__module__
@@ -139,3 +142,11 @@ def test_it_prints_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("| memory | tokens a task | right |")
     assert [line.split(" | ")[0] for line in printed[2:]] == ["| `KeyFacts(Window(5))`", "| `KeyFacts(Window(3))`"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_both_pages_have_a_row_for_each_memory(page: str) -> None:
+    """The table that the command prints stands there, with the same figures."""
+    english, told = ((ROOT / one).read_text(encoding="utf-8").split("memory -->")[1] for one in ("README.md", page))
+    assert re.findall(r"^\| `([^`]+)`", told, re.MULTILINE) == list(MEMORIES)
+    assert re.findall(r"^\| `.*", told, re.MULTILINE) == re.findall(r"^\| `.*", english, re.MULTILINE)
