@@ -35,6 +35,13 @@ class Guard:
         off = [name for _, name, _, _ in Formatter().parse(self.sentence) if name is not None and values[name] is None]
         return f"never: {', '.join(off)} is off" if off else self.sentence.format(**values)
 
+    def __copy__(self) -> Guard:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Guard:
+        # Which guard it is decides whether its test is known, so a table that is copied asks the same guards.
+        return self
+
 
 GUARDS: Final[dict[str, Guard]] = {}
 """Those of this package, by name."""

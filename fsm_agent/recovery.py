@@ -65,7 +65,8 @@ def taken_over(journal: Journal, run_id: str, setup: Setup, machine: Machine, ho
 
 def _run(journal: Journal, taken: Taken, folded: Folded, machine: Machine, host: Host) -> Run:
     clock = journal.clock
-    started = folded.started
+    # An effect whose outcome is known is over, though nothing has followed from it yet.
+    started = folded.started if folded.outcome is None else None
     asked = started is not None and started.body["effect"] == _ASK
     # Time goes on while a person is asked, and stands still while no process has the run.
     waited = max(clock.time() - started.time, 0.0) if asked and started is not None else 0.0

@@ -592,6 +592,14 @@ def test_names_of_ones_own_are_one_object_each() -> None:
         State("NOBODY_HAS_THIS")
 
 
+def test_a_copied_table_is_the_same_table() -> None:
+    """`copy.deepcopy` gives an equal table that is proved, and extended, like the one that was copied."""
+    copied = copy.deepcopy(COMPLIANT)
+    assert copied == COMPLIANT
+    assert verify(SMALL, rows=copied).ok
+    assert copied.extend(before={LAST: "DECIDE --decided [told_to_stop]--> PLAN"})
+
+
 # ---------------------------------------------------------------- metadata of tools
 
 

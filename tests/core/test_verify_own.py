@@ -18,6 +18,7 @@ from fsm_agent.machine import Machine
 from fsm_agent.memory import Full
 from fsm_agent.records import Transitioned
 from fsm_agent.table import Table
+from fsm_agent.verify import verify
 from fsm_agent.verify.configuration import Bounds, Config, abstracted
 from fsm_agent.verify.graph import Graph, explore
 from fsm_agent.verify.judge import Judge
@@ -190,3 +191,16 @@ def test_sound_tables_have_no_end_to_a_run_missing(name: str) -> None:
 def test_tables_with_states_everywhere_are_tables() -> None:
     """Each of them is driven by a machine of its own."""
     assert all(isinstance(one, Table) for one in TABLES.values())
+
+
+@pytest.mark.parametrize("event", ["reflected", "reflection_failed"])
+def test_a_state_may_stand_behind_a_reflection(event: str) -> None:
+    """What a reflection leads back to PLAN with may pass through a state of one's own."""
+    behind = table.extend(
+        states=[state_of("THOUGHT_OVER", "thought_over")],
+        instead={f"PLAN --{event}--> PLAN": f"PLAN --{event}--> THOUGHT_OVER"},
+        rows=["THOUGHT_OVER --thought_over--> PLAN"],
+    )
+    small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=0, abort_after=2, token_budget=None)
+    certificate = verify(small, rows=behind, reflections=1)
+    assert certificate.ok, certificate

@@ -10,19 +10,35 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approve, Deny, Edit, Full, Limits, RunError, State, Status, StopReason, Tool, Window, tool
+from fsm_agent import (
+    Agent,
+    Approve,
+    Deny,
+    Edit,
+    Event,
+    Full,
+    Limits,
+    RunError,
+    State,
+    Status,
+    StopReason,
+    Tool,
+    Window,
+    tool,
+)
 from fsm_agent.durable import begin
 from fsm_agent.effects import ModelFailed, Wait
 from fsm_agent.errors import DefinitionError, RunHeld, TrailDamaged, TrailVersion, UnknownRun
 from fsm_agent.observe import silent_logger
 from fsm_agent.records import Transitioned
 from fsm_agent.runs import drive
-from fsm_agent.testing import FakeClock, ScriptedModel, call
-from fsm_agent.trail import FernetCipher, HmacChain, MemoryTrail, Sha256Chain, SQLiteTrail
+from fsm_agent.testing import FakeClock, ScriptedModel, call, reply
+from fsm_agent.trail import Batch, FernetCipher, HmacChain, MemoryTrail, Sha256Chain, SQLiteTrail
 from fsm_agent.trail.audit import audit
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.replay import replay
+from fsm_agent.trail.store import RUNNING
 
 RUN: Any = {"configurable": {"run_id": "r"}}
 
@@ -59,6 +75,40 @@ def adding(log: list[Any]) -> Tool:
 def agent_on(store: Any, replies: list[Any], tools: list[Tool], **options: Any) -> Agent:
     """An agent as a process of its own would make it."""
     return Agent(ScriptedModel(replies), tools, store=store, logger=silent_logger(), **options)
+
+
+def broken_off(whole: MemoryTrail, length: int) -> MemoryTrail:
+    """A store with the first `length` entries of the run."""
+    store, kept = MemoryTrail(), tuple(whole.read("r")[:length])
+    store.append(Batch(run_id="r", owner="gone", lease=0.0, time=0.0, status=RUNNING, entries=kept)).result()
+    return store
+
+
+@pytest.mark.parametrize(("effect", "ran"), [("ask_human", 1), ("call_tools", 0)])
+def test_an_effect_whose_outcome_is_known_is_over(effect: str, ran: int) -> None:
+    """A trail that ends with an outcome, as `repair` may leave it, goes on behind it: nothing is asked or made again."""
+    whole, log = MemoryTrail(), new_log()
+    first = agent_on(whole, [call("pay", to="bob"), "done"], [paying(log)], approve=lambda _: Approve())
+    assert first.invoke("pay bob", RUN).status is Status.COMPLETED
+    kinds = [(one.kind, one.body.get("effect")) for one in first.journal.entries("r")]
+    cut = kinds.index(("outcome", None), kinds.index(("started", effect))) + 1
+    again = new_log()
+    second = agent_on(broken_off(whole, cut), ["done"], [paying(again)])
+    result = second.resume("r")
+    assert (result.status, len(again)) == (Status.COMPLETED, ran)
+    assert [one.event for one in result.transitions].count(Event.APPROVED) == 1
+    assert audit(second.journal, "r", second._setup).findings == ()
+
+
+def test_calls_that_were_never_begun_are_not_in_doubt() -> None:
+    """A trail that ends with the reply: its calls run, once, and are written down as begun."""
+    whole, log, again = MemoryTrail(), new_log(), new_log()
+    first = agent_on(whole, [reply("", call("add", a=1, b=2), call("add", a=3, b=4)), "done"], [adding(log)])
+    first.invoke("add", RUN)
+    second = agent_on(broken_off(whole, 3), ["done"], [adding(again)])
+    result = second.resume("r")
+    assert (result.status, sorted(again)) == (Status.COMPLETED, sorted(log))
+    assert audit(second.journal, "r", second._setup).findings == ()
 
 
 # ---------------------------------------------------------------- people
