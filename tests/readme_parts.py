@@ -1,6 +1,7 @@
-"""What the READMEs take from the code. `python -m tests.readme_parts` writes it into both, after a change of table, limits or example.
+"""What the pages take from the code. `python -m tests.readme_parts` writes it into all of them, after a change of table, limits or example.
 
-The examples are written in the English page; the Chinese one gets its code, commands and output from there, letter for letter.
+The README has the picture, the reference has the tables. The examples are written in the English pages; each Chinese one gets its
+code, commands and output from there, letter for letter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tests.cli.kit import fsm
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ENGLISH, CHINESE = "README.md", "README.zh-CN.md"
+REFERENCE, REFERENCE_ZH = "REFERENCE.md", "REFERENCE.zh-CN.md"
+PAIRS: Final = ((ENGLISH, CHINESE), (REFERENCE, REFERENCE_ZH))
 FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -48,7 +51,7 @@ def _written(default: object) -> str:
 
 
 def filled(english: str) -> str:
-    """The English page with its diagram, table, limits and profiles as the code has them."""
+    """An English page with those of diagram, table, limits and profiles that it shows, as the code has them."""
     rows = "".join(f"| {' | '.join(row)} |\n" for row in limits())
     english = _with_part(english, "limits", f"| limit | default | meaning |\n|---|---|---|\n{rows}")
     english = _with_part(english, "table", table())
@@ -73,11 +76,12 @@ def translated(chinese: str, english: str) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
-    english = filled((ROOT / ENGLISH).read_text(encoding="utf-8"))
-    chinese = translated((ROOT / CHINESE).read_text(encoding="utf-8"), english)
-    (ROOT / ENGLISH).write_text(english, encoding="utf-8", newline="\n")
-    (ROOT / CHINESE).write_text(chinese, encoding="utf-8", newline="\n")
+    """Write both pages of each pair."""
+    for here, there in PAIRS:
+        english = filled((ROOT / here).read_text(encoding="utf-8"))
+        chinese = translated((ROOT / there).read_text(encoding="utf-8"), english)
+        (ROOT / here).write_text(english, encoding="utf-8", newline="\n")
+        (ROOT / there).write_text(chinese, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

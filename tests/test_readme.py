@@ -25,10 +25,23 @@ from fsm_agent.table import TABLE
 from fsm_agent.testing import Call, ScriptedModel, call, forever, reply, server
 from fsm_agent.tools.spec import ToolOptions
 from tests.cli.kit import fsm
-from tests.readme_parts import CHINESE, ENGLISH, FENCED, ROOT, diagram, limits, profiles_table, table
+from tests.readme_parts import (
+    CHINESE,
+    ENGLISH,
+    FENCED,
+    PAIRS,
+    REFERENCE,
+    REFERENCE_ZH,
+    ROOT,
+    diagram,
+    limits,
+    profiles_table,
+    table,
+)
 
 READMES = (ENGLISH, CHINESE)
-PAGES = (*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "diagrams/README.md")
+REFERENCES = (REFERENCE, REFERENCE_ZH)
+PAGES = (*READMES, *REFERENCES, "CONTRIBUTING.md", "CHANGELOG.md", "diagrams/README.md")
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
 
 
@@ -72,7 +85,8 @@ def names_in(cells: Sequence[str]) -> list[str]:
 
 # ---------------------------------------------------------------- code
 
-PYTHON = [(name, b) for name in (ENGLISH, "CONTRIBUTING.md") for b in blocks_of(TEXTS[name]) if b.language == "python"]
+CODED = (ENGLISH, REFERENCE, "CONTRIBUTING.md")
+PYTHON = [(name, b) for name in CODED for b in blocks_of(TEXTS[name]) if b.language == "python"]
 # What the server says to the blocks that ask a model by its name, by a line that only that block has.
 SAID: dict[str, list[object]] = {
     'agent.invoke("How warm is it in Oslo?")\nprint(result.status, result.reason)': [
@@ -118,13 +132,15 @@ def test_no_block_is_left_without_a_claim() -> None:
     assert all(any(line in block.text for _, block in PYTHON) for line in SAID)
 
 
-def test_both_languages_have_the_same_code() -> None:
+@pytest.mark.parametrize("pair", PAIRS)
+def test_both_languages_have_the_same_code(pair: tuple[str, str]) -> None:
     """Code, commands, output and diagram are letter for letter the same; only the words around them differ."""
-    here, there = (blocks_of(TEXTS[name]) for name in READMES)
+    here, there = (blocks_of(TEXTS[name]) for name in pair)
     assert [(b.language, b.text) for b in there] == [(b.language, b.text) for b in here]
 
 
-def test_both_languages_have_the_same_structure() -> None:
+@pytest.mark.parametrize("pair", PAIRS)
+def test_both_languages_have_the_same_structure(pair: tuple[str, str]) -> None:
     """Line by line the same: headings of one depth, tables of one size, lists, code, and the places that are filled."""
 
     def shape(text: str) -> list[str]:
@@ -132,25 +148,46 @@ def test_both_languages_have_the_same_structure() -> None:
         found = [re.match(r"#+ |\||- |```|<[^>]*>|$", line) for line in lines]
         return [one[0] if one is not None else "text" for one in found]
 
-    assert shape(TEXTS[CHINESE]) == shape(TEXTS[ENGLISH])
+    assert shape(TEXTS[pair[1]]) == shape(TEXTS[pair[0]])
 
 
-@pytest.mark.parametrize("name", [*READMES, "CONTRIBUTING.md"])
-def test_the_headings_lead_to_where_links_point(name: str) -> None:
-    """Each link inside the page names a heading of it, and each link to a file names a file."""
-    anchors = {
-        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
-        for heading in re.findall(r"^#+ (.+)$", TEXTS[name], re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(#([^)]+)\)", TEXTS[name]):
-        assert target in anchors
+def anchors_of(name: str) -> set[str]:
+    """What a link to a heading of a page may name."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", TEXTS[name]), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_to_files_exist(name: str) -> None:
-    """A link to a file of the repository leads somewhere."""
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", TEXTS[name]):
-        assert (ROOT / name).parent.joinpath(target).exists(), target
+def test_links_lead_somewhere(name: str) -> None:
+    """A link to a file of the repository names one, and a link to a heading of any page names a heading of it."""
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", TEXTS[name]):
+        assert (ROOT / name).parent.joinpath(path).exists(), path
+        assert not anchor or anchor in anchors_of(path or name), anchor
+
+
+@pytest.mark.parametrize("name", [*READMES, *REFERENCES, "CONTRIBUTING.md"])
+def test_the_contents_name_every_section(name: str) -> None:
+    """The line of links at the top of a page has each of its sections, in order."""
+    contents = next(line for line in TEXTS[name].splitlines() if line.count("](#") > 5)
+    sections = re.findall(r"^## (.+)$", FENCED.sub("", TEXTS[name]), re.MULTILINE)
+    assert re.findall(r"\[([^]]+)\]\(#", contents) == sections
+
+
+@pytest.mark.parametrize("pair", [(ENGLISH, REFERENCE), (CHINESE, REFERENCE_ZH)])
+def test_the_readme_leads_to_every_section_of_the_reference(pair: tuple[str, str]) -> None:
+    """The last table of the README has a row for each section of the reference, in order."""
+    readme, reference = pair
+    rows = re.findall(rf"^\| \[([^]]+)\]\({re.escape(reference)}#", TEXTS[readme], re.MULTILINE)
+    assert rows == re.findall(r"^## (.+)$", FENCED.sub("", TEXTS[reference]), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_readme_takes_two_minutes(name: str) -> None:
+    """It says what, why and the two commands before anything else, and leaves what is looked up to the reference."""
+    opening = FENCED.sub(lambda found: found[2], TEXTS[name]).split("\n## ")[0]
+    assert "make demo\nmake test" in opening
+    assert len(opening.splitlines()) < 16
+    assert len(TEXTS[name].splitlines()) < 300
 
 
 def test_modules_that_the_guide_names_exist() -> None:
@@ -213,13 +250,13 @@ def test_the_diagram_is_the_table(name: str) -> None:
     assert drawn == diagram()
 
 
-@pytest.mark.parametrize("name", READMES)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_the_table_is_what_the_command_prints(name: str) -> None:
     """The table of the page is the output of `fsm-agent table` in a terminal of 100 columns."""
     assert part_of(TEXTS[name], "table") == table()
 
 
-@pytest.mark.parametrize("name", READMES)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_the_profiles_are_what_the_command_prints(name: str) -> None:
     """The profiles of the page are the output of `fsm-agent profiles` in a terminal of 112 columns."""
     assert part_of(TEXTS[name], "profiles") == profiles_table()
@@ -228,19 +265,19 @@ def test_the_profiles_are_what_the_command_prints(name: str) -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     """Name, default and meaning of each limit, in the order of the class."""
     rows = [list(row) for row in limits()]
-    assert rows_of(part_of(TEXTS[ENGLISH], "limits"), "limit") == rows
-    translated = rows_of(part_of(TEXTS[CHINESE], "limits"), "限制")
+    assert rows_of(part_of(TEXTS[REFERENCE], "limits"), "limit") == rows
+    translated = rows_of(part_of(TEXTS[REFERENCE_ZH], "limits"), "限制")
     assert [row[:2] for row in translated] == [row[:2] for row in rows]
     assert all(row[2] for row in translated)
 
 
-@pytest.mark.parametrize(("name", "first"), [(ENGLISH, "option of `@tool(...)`"), (CHINESE, "`@tool(...)` 的选项")])
+@pytest.mark.parametrize(("name", "first"), [(REFERENCE, "option of `@tool(...)`"), (REFERENCE_ZH, "`@tool(...)` 的选项")])
 def test_the_options_of_a_tool_are_all_there(name: str, first: str) -> None:
     """Each keyword of `tool` is in the table, and nothing else."""
     assert set(names_in([row[0] for row in rows_of(TEXTS[name], first)])) == set(ToolOptions.__annotations__)
 
 
-@pytest.mark.parametrize(("name", "first"), [(ENGLISH, "field"), (CHINESE, "字段")])
+@pytest.mark.parametrize(("name", "first"), [(REFERENCE, "field"), (REFERENCE_ZH, "字段")])
 def test_the_fields_of_a_result_are_all_there(name: str, first: str) -> None:
     """Each field, property and method of `RunResult` is in the table, and nothing else."""
     told = names_in([row[0] for row in rows_of(TEXTS[name], first)])
@@ -251,14 +288,14 @@ def test_the_fields_of_a_result_are_all_there(name: str, first: str) -> None:
     assert set(StopReason) - given == {StopReason.IN_DOUBT}, "the page says of this one that a suspended run has it"
 
 
-@pytest.mark.parametrize("name", READMES)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_every_dialect_is_told(name: str) -> None:
     """Each name that `dialect=` takes stands in the page."""
     for dialect in DIALECTS:
         assert f'"{dialect}"`' in TEXTS[name]
 
 
-@pytest.mark.parametrize(("name", "first"), [(ENGLISH, "exit code"), (CHINESE, "退出码")])
+@pytest.mark.parametrize(("name", "first"), [(REFERENCE, "exit code"), (REFERENCE_ZH, "退出码")])
 def test_the_exit_codes_are_those_of_the_command(name: str, first: str) -> None:
     """The table gives each status its code, and wrong usage its own."""
     told = [int(row[0]) for row in rows_of(TEXTS[name], first)]
@@ -267,7 +304,7 @@ def test_the_exit_codes_are_those_of_the_command(name: str, first: str) -> None:
 
 def test_the_log_line_has_the_keys_of_a_log_line() -> None:
     """What the page shows as a line of the log has exactly the keys of a real one, with values of the same kinds."""
-    (line,) = (block.text for block in blocks_of(TEXTS[ENGLISH]) if block.language == "json")
+    (line,) = (block.text for block in blocks_of(TEXTS[REFERENCE]) if block.language == "json")
     shown = json.loads(line)
     model = ScriptedModel([call("weather", city="Oslo"), "21 °C."])
     with capture_logs() as events:
@@ -333,7 +370,7 @@ CUT = Call("weather", '{"city": "Os')
 def test_what_the_first_table_says_of_this_engine(
     script: list[object], tool: Any, reason: StopReason, model_calls: int, ran: int
 ) -> None:
-    """Each line under "Why" is a run: how it ends, how often the model is asked, how often the tool runs."""
+    """Each line under "What goes wrong without" is a run: how it ends, how often the model is asked, how often the tool runs."""
     with server(script) as model:
         agent = Agent("openai:fake", [tool], base_url=model.base_url, limits=Limits(backoff=0), logger=silent_logger())
         *_, result = agent.stream("How warm is it in Oslo?")
@@ -350,6 +387,6 @@ def test_the_words_name_every_state_that_is_terminal(name: str) -> None:
 
 def test_the_page_has_places_for_what_is_measured() -> None:
     """Speed and local models are filled from measurements, in both languages."""
-    for name in READMES:
+    for name in REFERENCES:
         for part in ("speed", "local"):
             part_of(TEXTS[name], part)
