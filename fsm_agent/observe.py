@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Protocol, TextIO
 
 import structlog
@@ -116,19 +117,27 @@ def silent_logger() -> Logger:
     return SilentLogger()
 
 
+def _host_logger() -> Any:
+    """The host's structlog. Where it is not configured, what structlog would print goes to standard error, apart from the answer."""
+    if structlog.is_configured():
+        return structlog.get_logger("fsm_agent")
+    return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+
+
 class StructlogObserver:
     """Logs every transition at `info` as `fsm.transition`. A logger that fails is ignored: a run never ends because its log did."""
 
     def __init__(self, logger: Logger | None = None) -> None:
-        self._logger: Any = structlog.get_logger("fsm_agent") if logger is None else logger
+        self._logger: Any = logger
         self._bound: Any = None
 
     def __call__(self, record: Transitioned) -> None:
         """Log `record`. The host's configuration is read anew at the start of each run."""
         try:
             if self._bound is None or record.seq == 1:
-                bind = getattr(self._logger, "bind", None)
-                self._bound = self._logger if bind is None else bind()
+                logger = _host_logger() if self._logger is None else self._logger
+                bind = getattr(logger, "bind", None)
+                self._bound = logger if bind is None else bind()
             self._bound.info(EVENT_NAME, **event_of(record))
         except Exception:  # noqa: BLE001 - whatever a logger raises, the run goes on
             return

@@ -302,6 +302,15 @@ def test_importing_and_building_configures_nothing() -> None:
     assert (structlog.is_configured(), structlog.get_config()) == before
 
 
+def test_without_a_configuration_the_log_is_kept_out_of_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a script prints stays its own: structlog's lines go to standard error until the host says otherwise."""
+    assert not structlog.is_configured()
+    result = Agent(ScriptedModel(["3"])).invoke("x")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count(EVENT_NAME) == len(result.transitions)
+
+
 def test_a_configuration_that_comes_later_counts_from_the_next_run(host: Callable[..., list[Any]]) -> None:
     """An agent may be built at import time, before the host configures its logging."""
     agent = Agent(ScriptedModel(["3", "4"]), logger=None)
