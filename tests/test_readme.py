@@ -271,7 +271,9 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert all(row[2] for row in translated)
 
 
-@pytest.mark.parametrize(("name", "first"), [(REFERENCE, "option of `@tool(...)`"), (REFERENCE_ZH, "`@tool(...)` 的选项")])
+@pytest.mark.parametrize(
+    ("name", "first"), [(REFERENCE, "option of `@tool(...)`"), (REFERENCE_ZH, "`@tool(...)` 的选项")]
+)
 def test_the_options_of_a_tool_are_all_there(name: str, first: str) -> None:
     """Each keyword of `tool` is in the table, and nothing else."""
     assert set(names_in([row[0] for row in rows_of(TEXTS[name], first)])) == set(ToolOptions.__annotations__)
