@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -20,10 +19,10 @@ from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
-from fsm_agent.history import block, call_ids
-from fsm_agent.inputs import AgentInput, earlier_blocks, read_input
+from fsm_agent.history import Block, block, call_ids
+from fsm_agent.inputs import AgentInput, Asked, asked, read_input
 from fsm_agent.jobs import Job
-from fsm_agent.language import Language, detect_language, texts_for
+from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations, Memory, Recall, Window
@@ -158,11 +157,11 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self._clock: Clock = SystemClock() if clock is None else clock
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)
         self._pauses = NO_PAUSES
-        self.trails, self._store = stores_of(store, conversations)
+        self.trails, self.conversations = stores_of(store, conversations)
         self._journal = None if self.trails is None else self._new_journal(self.trails, chain, cipher, origin)
         self._runner = Runner(
             performer,
-            self._store,
+            self.conversations,
             self._setup,
             machine=self._machine,
             journal=self._journal,
@@ -312,11 +311,11 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> AsyncGenerator[StreamItem]:
         full = ensure_config(config)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
-        run = self._open(given, full, recalled, streaming=streaming)
+        run = await self._aopen(given, full, recalled, streaming=streaming)
         try:
             trace = await Trace.abegin(full, self.name or "agent", given)
         except BaseException:
-            self._runner.release(run.job.run_id, run.ctx.thread_id)
+            await self._runner.arelease(run.job.run_id, run.ctx.thread_id)
             raise
         run.job.config, run.job.traced = trace.config, trace.traced
         async with aclosing(aremembering(self._recall, run, self._runner.arun(run, trace, None))) as items:
@@ -325,37 +324,40 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     def _open(self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
         """A new run for `given`, with the thread's history when the config names a thread, and what was recalled for it."""
-        task = read_input(given)
+        new = self._asked(given, config)
+        return self._begin(new, self._runner.open(new.run_id, new.thread_id), recalled, streaming=streaming)
+
+    async def _aopen(
+        self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str], *, streaming: bool
+    ) -> Run:
+        new = self._asked(given, config)
+        stored = await self._runner.aopen(new.run_id, new.thread_id)
+        return self._begin(new, stored, recalled, streaming=streaming)
+
+    def _asked(self, given: AgentInput, config: RunnableConfig) -> Asked:
         fitting(self.policy, self.tools)
-        configurable = config.get("configurable") or {}
-        run_id = str(config.get("run_id") or configurable.get("run_id") or uuid.uuid4())
-        thread_id = None if configurable.get("thread_id") is None else str(configurable["thread_id"])
-        language = self._language or detect_language(task.text)
-        brought = earlier_blocks(task, self._setup.dialect, texts_for(language))
-        self._runner.reserve(run_id)
-        try:
-            earlier = brought if thread_id is None else self._store.open(thread_id, run_id) or brought
-        except BaseException:
-            self._runner.release(run_id, None)
-            raise
+        return asked(given, config, language=self._language, dialect=self._setup.dialect)
+
+    def _begin(self, new: Asked, stored: tuple[Block, ...], recalled: Sequence[str], *, streaming: bool) -> Run:
+        earlier = stored or new.brought
         turn = earlier[-1].turn + 1 if earlier else 0
         ctx = Context(
             setup=self._setup_now(),
-            run_id=run_id,
-            task=task.text,
-            language=language,
-            thread_id=thread_id,
+            run_id=new.run_id,
+            task=new.task.text,
+            language=new.language,
+            thread_id=new.thread_id,
             turn=turn,
-            system=with_recalled(task.system, recalled, texts_for(language)),
-            history=(*earlier, block("task", task.message, turn=turn)),
+            system=with_recalled(new.task.system, recalled, texts_for(new.language)),
+            history=(*earlier, block("task", new.task.message, turn=turn)),
             call_ids=call_ids(earlier),
         )
         ctx = ctx.change(prompt_factor=self._counter.factor(lambda: opening_texts(ctx)))
         job = Job(
-            run_id=run_id,
+            run_id=new.run_id,
             clock=self._clock,
             started=self._clock.monotonic(),
-            language=language,
+            language=new.language,
             streaming=streaming,
             observed=len(self._observers) > 1,
         )

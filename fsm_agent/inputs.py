@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables import RunnableConfig
 
 from fsm_agent.dialects import Dialect
 from fsm_agent.errors import RunError
 from fsm_agent.history import Block, text_of
-from fsm_agent.language import Texts
+from fsm_agent.language import Language, Texts, detect_language, texts_for
 from fsm_agent.memory.rebuilt import rebuilt
 from fsm_agent.tools.plain import well_formed
 
-__all__ = ["AgentInput", "Task", "earlier_blocks", "read_input"]
+__all__ = ["AgentInput", "Asked", "Task", "asked", "earlier_blocks", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
@@ -32,6 +34,31 @@ class Task:
     message: HumanMessage
     earlier: tuple[BaseMessage, ...] = ()
     system: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a caller wants of a new run: the task, the ids, the language, and the earlier turns as blocks."""
+
+    task: Task
+    run_id: str
+    thread_id: str | None
+    language: Language
+    brought: tuple[Block, ...]
+
+
+def asked(value: AgentInput, config: RunnableConfig, *, language: Language | None, dialect: Dialect) -> Asked:
+    """What `value` and its config ask for; without a `language` it is that of the task. Nothing is taken for it yet. Raises `RunError`."""
+    task = read_input(value)
+    spoken = language or detect_language(task.text)
+    named = config.get("configurable") or {}
+    return Asked(
+        task=task,
+        run_id=str(config.get("run_id") or named.get("run_id") or uuid.uuid4()),
+        thread_id=None if named.get("thread_id") is None else str(named["thread_id"]),
+        language=spoken,
+        brought=earlier_blocks(task, dialect, texts_for(spoken)),
+    )
 
 
 def read_input(value: AgentInput) -> Task:

@@ -6,8 +6,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
@@ -29,6 +31,7 @@ __all__ = [
     "TimedOut",
     "Work",
     "blocking",
+    "claimed_in_thread",
     "in_thread",
     "on_task",
     "waiting",
@@ -266,6 +269,38 @@ async def in_thread(work: Callable[[], T]) -> T:
         raise value
     result: T = value
     return result
+
+
+async def claimed_in_thread(claim: Callable[[], T], give_back: Callable[[T], object]) -> T:
+    """`in_thread` for what somebody has to give back: when the await is cancelled, `give_back` gets what was claimed, on a worker too.
+
+    It is called as soon as the claim is there, however long that takes. What it raises is nobody's to hear.
+    """
+    lock = threading.Lock()
+    claimed: list[T] = []
+    given_up = False
+
+    def give(found: T) -> None:
+        with suppress(Exception):
+            give_back(found)
+
+    def work() -> None:
+        found = claim()
+        with lock:
+            claimed.append(found)
+            late = given_up
+        if late:
+            give(found)
+
+    try:
+        await in_thread(work)
+    except BaseException:
+        with lock:
+            given_up, here = True, tuple(claimed)
+        for found in here:
+            workers.start(partial(give, found))
+        raise
+    return claimed[0]
 
 
 async def on_task(job: Job, work: Coroutine[Any, Any, T], within: float | None = None) -> T:

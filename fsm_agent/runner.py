@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, Final
 
 from fsm_agent.alphabet import TERMINAL
@@ -13,7 +15,8 @@ from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
 from fsm_agent.effects import CallModel, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
-from fsm_agent.jobs import HERE, Here, Work, in_thread
+from fsm_agent.history import Block
+from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
@@ -21,8 +24,8 @@ from fsm_agent.perform import Performer
 from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
-from fsm_agent.replies import words_of
 from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive
+from fsm_agent.threads import Threads
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
@@ -52,7 +55,7 @@ class Runner:
         pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
     ) -> None:
         self._performer = performer
-        self._store = store
+        self._threads = Threads(store)
         self._setup = setup
         self._tools = setup.tools
         self._machine = machine
@@ -74,12 +77,35 @@ class Runner:
                 raise RunBusy(f"a run {run_id!r} is already under way here; give each run an id of its own")
             self._active[run_id] = None
 
+    def open(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
+        """`reserve`, and take the thread for the run: its history, () without a thread. Raises `RunBusy` while another run has it."""
+        self.reserve(run_id)
+        return self._opened(run_id, thread_id)
+
+    async def aopen(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
+        """`open` without blocking the event loop. When the await is cancelled, run id and thread are given up as soon as they can be."""
+        self.reserve(run_id)
+        opened = partial(self._opened, run_id, thread_id)
+        return await self._threads.claimed(thread_id, opened, partial(self.release, run_id, thread_id))
+
+    def _opened(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
+        try:
+            return self._threads.open(thread_id, run_id)
+        except BaseException:
+            self.release(run_id, None)
+            raise
+
     def release(self, run_id: str, thread_id: str | None) -> None:
         """Give up a run that never began, and its thread."""
-        with self._lock:
-            self._active.pop(run_id, None)
-        if thread_id is not None:
-            self._store.close(thread_id, run_id, None)
+        try:
+            self._threads.give_back(thread_id, run_id)
+        finally:
+            with self._lock:
+                self._active.pop(run_id, None)
+
+    async def arelease(self, run_id: str, thread_id: str | None) -> None:
+        """`release` without blocking the event loop."""
+        await self._threads.freed(thread_id, partial(self.release, run_id, thread_id))
 
     def run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Driven:
         """`run` for `fsm_agent.pilot` to drive. `outcome` is what a suspended run waits for."""
@@ -145,7 +171,7 @@ class Runner:
             await trace.afail(error)
             raise
         finally:
-            self._leave(run)
+            await self._aleave(run)
         try:
             yield result
         finally:
@@ -175,33 +201,12 @@ class Runner:
         """`take` without blocking the event loop. When the await is cancelled, the run is left as it was."""
         if self._journal is None:
             return self.take(run_id, resumption)
-        lock = threading.Lock()
-        taken: list[tuple[Run, Outcome | None] | RunResult] = []
-        given_up = False
-
-        def work() -> None:
-            found = self.take(run_id, resumption)
-            with lock:
-                taken.append(found)
-                late = given_up
-            if late:
-                self._untake(found)
-
-        try:
-            await in_thread(work)
-        except BaseException:
-            with lock:
-                given_up, here = True, tuple(taken)
-            for found in here:
-                self._untake(found)
-            raise
-        return taken[0]
+        return await claimed_in_thread(lambda: self.take(run_id, resumption), self._untake)
 
     def _untake(self, taken: tuple[Run, Outcome | None] | RunResult) -> None:
         """Nobody goes on with what was taken. What people decided about some of the calls is kept all the same."""
         if not isinstance(taken, RunResult):
-            with suppress(Exception):
-                self.put_back(taken[0])
+            self.put_back(taken[0])
 
     def _take(self, run_id: str) -> Run:
         with self._lock:
@@ -230,15 +235,11 @@ class Runner:
             )
         host = Host(self._observers, self._pauses(), self._tools)
         run = taken_over(self._journal, run_id, self._setup, self._machine, host)
-        if run.ctx.thread_id is not None:
-            try:
-                stored = self._store.open(run.ctx.thread_id, run_id)
-            except BaseException:
-                self._let_go(run)
-                raise
-            earlier = tuple(one for one in run.ctx.history if one.turn != run.ctx.turn)
-            # Others may have had the thread between a crash and now: what they said stays, and this turn follows it.
-            run.rebased = stored if stored and stored != earlier else ()
+        try:
+            self._threads.rebase(run)
+        except BaseException:
+            self._let_go(run)
+            raise
         return run
 
     def _let_go(self, run: Run) -> None:
@@ -254,8 +255,8 @@ class Runner:
                 self._suspended[run.job.run_id] = run
         if run.trail is not None:
             # A run that waits for somebody keeps its thread meanwhile.
-            if run.ctx.thread_id is not None and run.asking is None and not run.paused:
-                self._store.close(run.ctx.thread_id, run.job.run_id, None)
+            if run.asking is None and not run.paused:
+                self._threads.give_back(run.ctx.thread_id, run.job.run_id)
             self._let_go(run)
 
     def _left(self, run: Run) -> RunResult:
@@ -345,14 +346,23 @@ class Runner:
             self._active[run.job.run_id] = run
 
     def _leave(self, run: Run) -> None:
+        self._gone(run)
+        self._threads.close(run)
+
+    async def _aleave(self, run: Run) -> None:
+        self._gone(run)
+        with suppress(TimeoutError):  # the worker goes on with it
+            async with asyncio.timeout(_PATIENCE):
+                await self._threads.aclose(run)
+
+    def _gone(self, run: Run) -> None:
         run.job.close()
         with self._lock:
             self._active.pop(run.job.run_id, None)
-        self._close(run)
 
     def _finish(self, run: Run) -> RunResult:
         """The result; a run that waits for a person is kept until it is resumed or cancelled, unless a store has it."""
-        self._close(run)
+        self._threads.close(run)
         if run.state not in TERMINAL and run.trail is None:
             run.asked_at = run.asked_at if run.decided else run.job.clock.time()
             with self._lock:
@@ -362,6 +372,7 @@ class Runner:
     async def _afinish(self, run: Run) -> RunResult:
         if run.trail is not None:
             await adurable(conclude(run))
+        await self._threads.aclose(run)
         return self._finish(run)
 
     def _broken_off(self, run: Run, error: BaseException) -> None:
@@ -379,18 +390,6 @@ class Runner:
             with suppress(TimeoutError):  # what broke it off may be the store itself
                 conclude(run).exception(_PATIENCE)
                 self._let_go(run)
-
-    def _close(self, run: Run) -> None:
-        """Give the thread back. A turn without an answer is kept only when its tools may have changed something."""
-        ctx = run.ctx
-        if ctx.thread_id is None or run.state not in TERMINAL or run.closed:
-            return
-        run.closed = True
-        keep = run.answered or ctx.tool_calls > 0 or run.stopped_while_executing
-        try:
-            self._store.close(ctx.thread_id, ctx.run_id, run.thread_history() if keep else None)
-        except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to
-            run.unsaved = f"{type(error).__name__}: {words_of(error)}"
 
 
 def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:

@@ -11,7 +11,10 @@ __all__ = ["Conversations", "InMemoryConversations"]
 
 
 class Conversations(Protocol):
-    """A store of conversations by thread id. One run at a time may have a thread."""
+    """A store of conversations by thread id. One run at a time may have a thread.
+
+    `ainvoke`, `astream` and `aresume` call it on a worker thread, so that one that waits does not hold up the event loop.
+    """
 
     def open(self, thread_id: str, run_id: str) -> tuple[Block, ...]:
         """The history of `thread_id`, claimed for `run_id`. Raises `fsm_agent.errors.RunBusy` while another run has it."""

@@ -624,6 +624,6 @@ def test_s07_two_agents_with_their_own_stores_share_no_thread() -> None:
     run(first, "alpha", config=config)
     run(second, "beta", config=config)
     assert "alpha" not in other.requests[0].text
-    shared = make(ScriptedModel(["e"]), store=first._store)
+    shared = make(ScriptedModel(["e"]), store=first.conversations)
     result = run(shared, "gamma", config=config)
     assert result.answer == "e"
