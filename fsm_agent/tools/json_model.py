@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar, Union
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, create_model, model_validator
 
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools.models import JsonArguments
@@ -42,8 +42,11 @@ _APPLIES: Final = {
 }
 
 
-def json_arguments(schema: Mapping[str, Any], name: str) -> type[JsonArguments]:
+def json_arguments(schema: Mapping[str, Any], name: str, *, typed: bool = False) -> type[JsonArguments]:
     """The argument model for a JSON schema of an object.
+
+    `typed` is for the schema of a typed model: arguments are written as that model would, with a float where a number is asked for, and
+    with what was left out at every depth.
 
     Raises:
         ToolDefinitionError: The schema is not one of an object, or holds what no schema may (limits that contradict).
@@ -51,7 +54,7 @@ def json_arguments(schema: Mapping[str, Any], name: str) -> type[JsonArguments]:
     if schema.get("type", "object") != "object" or not isinstance(schema.get("properties", {}), Mapping):
         raise ToolDefinitionError(f'tool "{name}": its JSON schema must describe an object', tool=name)
     try:
-        model = _Reader(schema).model(schema, name, JsonArguments, 0)
+        model = _Reader(schema, typed=typed).model(schema, name, _TypedArguments if typed else JsonArguments, 0)
     except Exception as error:  # pydantic raises many kinds for constraints that make no sense
         raise ToolDefinitionError(f'tool "{name}": its JSON schema cannot be used: {error}', tool=name) from error
     model.__schema__ = dict(schema)
@@ -69,13 +72,34 @@ class _Nested(BaseModel):
     """An object inside the arguments."""
 
 
+class _Filled(BaseModel):
+    """Counts what was filled in as given, so that it is written."""
+
+    @model_validator(mode="after")
+    def _count_defaults(self) -> Self:
+        fields = type(self).model_fields
+        self.__pydantic_fields_set__.update(name for name, field in fields.items() if field.default_factory is None)
+        return self
+
+
+class _TypedArguments(_Filled, JsonArguments):
+    """The arguments of a typed model, made again from its schema."""
+
+    __typed__: ClassVar[bool] = True
+
+
+class _TypedNested(_Filled, _Nested):
+    """An object inside of those."""
+
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Reader:
     """Reads the schemas inside one root schema; what is nested too deeply or refers to itself is left unchecked."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], *, typed: bool) -> None:
+        self._typed = typed
         self._definitions = {**root.get("definitions", {}), **root.get("$defs", {})}
         self._open: list[str] = []
 
@@ -86,7 +110,7 @@ class _Reader:
         fields: dict[str, Any] = {}
         for position, key in enumerate(dict.fromkeys((*properties, *required))):
             kind = self.type_of(properties.get(key, True), depth + 1)
-            info = Field(alias=key) if key in required else Field(default_factory=_absent, alias=key)
+            info = Field(alias=key) if key in required else self._optional(key, properties[key])
             fields[f"argument_{position}"] = (kind, info)
         extra: Literal["allow", "forbid"] = (
             "allow" if schema.get("additionalProperties", False) is not False else "forbid"
@@ -95,6 +119,15 @@ class _Reader:
         model.model_config = ConfigDict(**{**base.model_config, "extra": extra, "defer_build": False})
         model.model_rebuild(force=True)
         return model
+
+    def _optional(self, key: str, schema: Any) -> Any:
+        """An argument that may be left out. Of a typed model `tidy` does not show the default None."""
+        if self._typed and isinstance(schema, Mapping):
+            if "default" in schema:
+                return Field(default=schema["default"], alias=key, validate_default=True)
+            if any(isinstance(one, Mapping) and one.get("type") == "null" for one in schema.get("anyOf", ())):
+                return Field(default=None, alias=key)
+        return Field(default_factory=_absent, alias=key)
 
     def type_of(self, schema: Any, depth: int) -> Any:
         """A Python annotation that accepts what `schema` accepts."""
@@ -114,6 +147,8 @@ class _Reader:
         if kind == "array":
             item = self.type_of(schema.get("items", True), depth + 1) if "prefixItems" not in schema else Any
             return _limited(list[item], schema, "array")  # type: ignore[valid-type]  # built from data
+        if kind == "number" and self._typed:
+            return _limited(float, schema, kind)
         if kind in _SCALARS:
             return _scalar(schema, kind)
         return self._combined(schema, depth)
@@ -130,7 +165,7 @@ class _Reader:
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
         extra = schema.get("additionalProperties")
         if schema.get("properties") or schema.get("required") or extra is False:
-            return self.model(schema, "Object", _Nested, depth)
+            return self.model(schema, "Object", _TypedNested if self._typed else _Nested, depth)
         return dict[str, self.type_of(extra, depth + 1)]  # type: ignore[misc]  # built from data
 
     def _combined(self, schema: Mapping[str, Any], depth: int) -> Any:

@@ -23,6 +23,7 @@ class JsonArguments(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
     __schema__: ClassVar[dict[str, Any]] = {}
     __defaults__: ClassVar[dict[str, Any]] = {}
+    __typed__: ClassVar[bool] = False
 
 
 def field_name(name: str, position: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fsm_agent.errors import ToolDefinitionError, TrailError
 from fsm_agent.tools.json_model import json_arguments
+from fsm_agent.tools.models import JsonArguments
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 from fsm_agent.trail.entries import Entry, written
@@ -16,6 +17,8 @@ __all__ = ["definition", "needs_code", "newest_tools", "other_tools", "parameter
 _PREDICATE: Final = "predicate"
 _ORDER: Final = "order"
 """Beside what a tool is: in which order its schema names things. A trail sorts the names, and what the model reads follows them."""
+_TYPED: Final = "typed"
+"""That the schema is of a typed model, which fills in what is left out."""
 
 
 def tools_data(registry: Registry) -> list[dict[str, Any]]:
@@ -53,12 +56,13 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         # Only where there is one, so that trails of before are still of the same tools.
         **({} if one.default is None else {"default": one.default}),
         _ORDER: _order_in(one.parameters()),
+        **({} if issubclass(one.args_model, JsonArguments) and not one.args_model.__typed__ else {_TYPED: True}),
     }
 
 
 def definition(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """What a described tool is, for a fingerprint: everything but the order in which its schema names things."""
-    return {name: value for name, value in kept.items() if name != _ORDER}
+    """What a described tool is, for a fingerprint: everything but how its schema is to be read: in which order, and for a typed model."""
+    return {name: value for name, value in kept.items() if name not in (_ORDER, _TYPED)}
 
 
 def parameters_of(kept: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,11 +104,12 @@ def _registry(kept: Sequence[Mapping[str, Any]]) -> Registry:
 
 
 def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
+    arguments = json_arguments(parameters_of(kept), kept["name"], typed=kept.get(_TYPED, False))
     return Tool(
         name=kept["name"],
         description=kept["description"],
         not_for=kept["not_for"],
-        args_model=json_arguments(parameters_of(kept), kept["name"]),
+        args_model=arguments,
         func=_not_here,
         fallback=hidden.get(kept["fallback"], kept["fallback"]),
         idempotent=kept["idempotent"],
