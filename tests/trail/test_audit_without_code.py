@@ -23,6 +23,9 @@ class Place(BaseModel):
     street: str | None = None
 
 
+BERN = Place(city="Bern")
+
+
 def left_out(number: int, precision: int | None = None) -> str:
     """Leave something out."""
     return "1"
@@ -33,7 +36,7 @@ def fraction(share: float, most: float | None = None) -> str:
     return "1"
 
 
-def nested(place: Place, others: list[Place], last: Place | None = None, first: Place = Place(city="Bern")) -> str:
+def nested(place: Place, others: list[Place], last: Place | None = None, first: Place = BERN) -> str:
     """Go there."""
     return "1"
 
