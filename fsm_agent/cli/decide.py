@@ -110,11 +110,17 @@ def decide(
             note(f"the time to decide was over at {moment(asked[0].expires_at)}: nothing was decided", "yellow")
             return report(expired, model="", as_json=going.as_json, quiet=going.quiet)
         for one in asked:
-            note(f"{_PAST[decision(one).kind]} {one.call_id}: {call_text(one.tool, one.arguments)}", "green")
+            note(_decided(one, decision(one)), "green")
         return _after(stored, going, go_on=go_on)
 
 
 _PAST: Final = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
+
+
+def _decided(asked: Request, decision: Decision) -> str:
+    """What was decided, with the arguments that count from now on."""
+    arguments = decision.args if isinstance(decision, Edit) else asked.arguments
+    return f"{_PAST[decision.kind]} {asked.call_id}: {call_text(asked.tool, arguments)}"
 
 
 def _check_waits(stored: Stored) -> None:

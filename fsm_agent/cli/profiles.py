@@ -18,21 +18,29 @@ from fsm_agent.temperature import Cooling, Temperature
 __all__ = ["show_profiles"]
 
 _BY_MODEL: Final = "by model"
+_NAMES_WIDTH: Final = 20
+_COLUMN_WIDTH: Final = 18  # the longest word in it, and the gap after it
 
 
 def show_profiles(*, as_json: bool) -> None:
-    """What each is made of, a column each; of the limits, those in which one differs from the defaults."""
+    """What each is made of, a column each, as many beside each other as the terminal has room for.
+
+    Of the limits, those in which one differs from the defaults.
+    """
     every = profiles()
     if as_json:
         put_json([_document(one) for one in every])
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("", no_wrap=True)
-    for one in every:
-        table.add_column(one.name, overflow="fold")
-    for name, values in _rows(every):
-        table.add_row(name, *values)
-    out().print(table)
+    console, rows = out(), _rows(every)
+    beside = max(1, (console.width - _NAMES_WIDTH) // _COLUMN_WIDTH)
+    for first in range(0, len(every), beside):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+        table.add_column("", no_wrap=True)
+        for one in every[first : first + beside]:
+            table.add_column(one.name, overflow="fold")
+        for name, values in rows:
+            table.add_row(name, *values[first : first + beside])
+        console.print(table)
 
 
 def _rows(every: Iterable[Profile]) -> list[tuple[str, list[str]]]:

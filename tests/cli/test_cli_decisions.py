@@ -96,7 +96,9 @@ def test_edited_arguments_are_checked_before_they_count(room: Room) -> None:
     assert "--args is not JSON" in error_of(room.on("edit", run_id, "--args", "{"))
     assert "one JSON object" in error_of(room.on("edit", run_id, "--args", "[1]"))
     assert "the edited arguments do not fit" in error_of(room.on("edit", run_id, "--args", '{"whom": "Eve"}'))
-    assert room.on("edit", run_id, "--args", '{"to": "Eve"}', script=["Done."]).code == 0
+    edited = room.on("edit", run_id, "--args", '{"to": "Eve"}', script=["Done."])
+    assert edited.code == 0
+    assert "(to='Eve')" in edited.err.splitlines()[0]
     assert room.sent() == ["Eve"]
 
 

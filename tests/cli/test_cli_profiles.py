@@ -39,6 +39,14 @@ def test_the_profiles_stand_side_by_side() -> None:
     assert row["max_result_chars"] == ["8000", "200", "8000", "8000", "8000"]
 
 
+@pytest.mark.parametrize(("columns", "tables"), [("80", 2), ("40", 5)])
+def test_a_narrow_terminal_gets_several_tables_and_no_torn_word(columns: str, tables: int) -> None:
+    """What does not fit beside the others stands below them."""
+    printed = fsm("profiles", env={"COLUMNS": columns}).out
+    assert printed.count(" dialect ") == tables
+    assert set(printed.split()) >= {*NAMES, "search_documents", "max_tokens=22000", "MessageWindow,"}
+
+
 def test_the_profiles_as_a_document() -> None:
     """Every value of each, all limits among them."""
     documents = fsm("profiles", "--json").document
