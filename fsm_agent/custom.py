@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from fsm_agent.alphabet import Event, State
@@ -49,23 +50,34 @@ def state(
     `events` are all that it can return, none of them one of the package's. `wait` pauses that many seconds first (up to the deadline), or
     as many as a pure function of the context says. The first line of the docstring says what the state does.
 
-    Raises `fsm_agent.errors.TableError` without events.
+    Raises `fsm_agent.errors.TableError` without events, for a `wait` that is no time, and for an async function.
     """
     listed = tuple(dict.fromkeys(Event.named(event) for event in ((events,) if isinstance(events, str) else events)))
     if not listed:
         raise TableError(
             f"the state {name} has no events: name what it can return, as in events=['cleared', 'flagged']"
         )
-    pause = _seconds(wait) if isinstance(wait, int | float) else wait
+    pause = _pause(name, wait)
 
     def made(resolve: Resolve) -> OwnState:
+        if not callable(resolve) or iscoroutinefunction(resolve):
+            raise TableError(
+                f"the state {name} is made of a plain function of the context, not async: a model or a service is asked by a tool"
+            )
         about = (resolve.__doc__ or "").strip().partition("\n")[0]
         return OwnState(State.named(name), listed, resolve, pause, about)
 
     return made
 
 
-def _seconds(seconds: float) -> Callable[[Context], float]:
+def _pause(name: str, wait: Any) -> Callable[[Context], float] | None:
+    if wait is None or callable(wait):
+        return wait
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0.0 <= wait < float("inf"):
+        raise TableError(
+            f"the wait of {name} is {wait!r}: give seconds from 0 on, or a function of the context that does"
+        )
+    seconds = float(wait)
     return lambda _: seconds
 
 
@@ -95,12 +107,13 @@ def refuse(ctx: Context, reason: str, *calls: Call) -> Context:
 def require_approval(ctx: Context, *calls: Call) -> Context:
     """The context with `calls` (by default all open ones) waiting for a person: for an event with a row to REVIEW.
 
-    That row asks the guard `approval_required`. In a round that a person has decided about already nothing is changed, so that nobody is
-    asked twice.
+    That row asks the guard `approval_required`. In a round that a person has decided about already nobody is asked again: those of `calls`
+    that were not approved are refused, and the model may make them again in a reply of their own.
     """
-    if decided_by_person(ctx):
-        return ctx
     chosen = {one.id for one in calls or runnable(ctx)}
+    if decided_by_person(ctx):
+        late = [one for one in runnable(ctx) if one.id in chosen and not one.approved]
+        return refuse(ctx, ctx.texts.approval_late, *late) if late else ctx
     return ctx.change(
         calls=tuple(
             replace(one, needs_approval=True) if one.id in chosen and not one.refusal else one for one in ctx.calls
@@ -110,8 +123,9 @@ def require_approval(ctx: Context, *calls: Call) -> Context:
 
 def decided_by_person(ctx: Context) -> bool:
     """True when a person has decided about calls of the open round."""
-    decided = any(call.approved or call.refusal_kind == "denied" for call in ctx.calls)
-    return decided or any(not result.executed for result in ctx.results)
+    before = ctx.texts.denied_before
+    decided = any(one.approved or (one.refusal_kind == "denied" and one.refusal != before) for one in ctx.calls)
+    return decided or any(one.ok and not one.executed for one in ctx.results)
 
 
 def keep(ctx: Context, **facts: Any) -> Context:

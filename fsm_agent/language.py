@@ -31,6 +31,7 @@ class Texts:
     denied: str
     denied_before: str
     refused: str
+    approval_late: str
     answer_refused: str
     tool_error: str
     tool_timeout: str
@@ -83,6 +84,7 @@ EN: Final = Texts(
     "Do not assume either; check it with another tool, or say so.",
     denied="A person refused this call: {reason}",
     refused="Not executed: {reason}",
+    approval_late="a person must approve it, and has already decided about this reply. Make this call again in a reply of its own.",
     answer_refused="This answer was not accepted: {reason}",
     denied_before="Refused: a person has already refused this same call.",
     tool_error="{tool} failed: {error}",
@@ -147,6 +149,7 @@ ZH: Final = Texts(
     in_doubt="结果未知：程序在调用 {tool} 期间中断，该调用可能已经生效。不要假定已生效或未生效；请用其他工具核实，或如实说明。",
     denied="此调用被人工拒绝：{reason}",
     refused="未执行：{reason}",
+    approval_late="此调用需要人工批准，而人工已对本次回复作出决定。请在单独的回复中再次发起此调用。",
     answer_refused="此答案未被接受：{reason}",
     denied_before="已拒绝：同样的调用之前已被人工拒绝。",
     tool_error="{tool} 失败：{error}",

@@ -14,9 +14,10 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import tool as langchain_tool
 
-from fsm_agent import Agent, Approve, Limits, State, Status, StopReason, ToolResult, table, tool
+from fsm_agent import Agent, Approve, Deny, Limits, State, Status, StopReason, ToolResult, table, tool
 from fsm_agent.context import Context
 from fsm_agent.custom import OwnState, Said
 from fsm_agent.diagrams import diagram, diff
@@ -25,11 +26,12 @@ from fsm_agent.errors import DefinitionError, TableError, TrailVersion
 from fsm_agent.examples.compliance import TABLE as COMPLIANT
 from fsm_agent.examples.compliance import compliance
 from fsm_agent.guards import Compared
+from fsm_agent.language import EN
 from fsm_agent.machine import Machine
 from fsm_agent.observe import event_of, silent_logger
 from fsm_agent.rows import Row
 from fsm_agent.table import Table
-from fsm_agent.testing import ScriptedModel, call
+from fsm_agent.testing import ScriptedModel, call, reply
 from fsm_agent.tools.results import render_result
 from fsm_agent.trail import MemoryTrail, audit, fold, fork, replay
 from fsm_agent.trail.retold import spoken
@@ -216,6 +218,54 @@ def test_a_state_of_ones_own_may_have_a_person_asked() -> None:
     assert "VALIDATE CHECK REVIEW CHECK EXECUTE" in names(result.path())
 
 
+def asking_about(name: str) -> Table:
+    """A table in which a person is asked about each call of that tool which nobody has approved."""
+
+    def unsure(ctx: Context) -> Said:
+        held = [one for one in table.open_calls(ctx) if one.tool == name and not one.approved]
+        return ("unsure", table.require_approval(ctx, *held)) if held else "cleared"
+
+    return placed(
+        judged("cleared", "unsure", says=unsure),
+        "CHECK --cleared--> EXECUTE",
+        "CHECK --unsure [approval_required]--> REVIEW",
+        "CHECK --unsure--> EXECUTE",
+        instead={APPROVED: "REVIEW --approved--> CHECK"},
+    )
+
+
+def test_a_call_is_not_let_through_beside_one_that_a_person_decided_about() -> None:
+    """What needs a yes by a state of one's own does not run on the yes to its sibling: it is refused, and asked about alone."""
+    both = reply("", call("pay", to="Ana", amount=1), call("send", to="Ana", text="hi"))
+    agent = agent_on(None, [both, call("send", to="Ana", text="hi"), "Sent."], table=asking_about("send"))
+    first = agent.invoke("pay", RUN)
+    assert [one.tool for one in first.requests] == ["pay"]
+    second = agent.resume("r", decision=Approve())
+    assert [one.tool for one in second.requests] == ["send"]
+    assert [one.text for one in second.results] == ["paid 1 to Ana"]
+    result = agent.resume("r", decision=Approve())
+    assert (result.status, result.tool_calls) == (Status.COMPLETED, 2)
+    refused = [str(one.content) for one in result.messages if isinstance(one, ToolMessage)][1]
+    assert refused == EN.refused.format(reason=EN.approval_late)
+
+
+def test_a_person_is_asked_where_only_the_engine_refused_a_sibling() -> None:
+    """A fallback, and a call beside one that was denied before, are asked about: no person has decided in that round."""
+
+    @tool(fallback="send")
+    def post(to: str, text: str) -> str:
+        """Post a letter."""
+        raise ValueError("no stamps")
+
+    wrong = reply("", call("post", to="Ana", text="hi"), call("nothing"))
+    agent = agent_on(None, [wrong, "Sent."], [post, send], table=asking_about("send"), limits=Limits(degrade_after=1))
+    assert [one.tool for one in agent.invoke("post", RUN).requests] == ["send"]
+    again = reply("", call("pay", to="Ana", amount=1), call("send", to="Ana", text="hi"))
+    other = agent_on(None, [call("pay", to="Ana", amount=1), again, "Sent."], table=asking_about("send"))
+    other.invoke("pay", RUN)
+    assert [one.tool for one in other.resume("r", decision=Deny("no")).requests] == ["send"]
+
+
 def test_a_state_of_ones_own_may_refuse_an_answer() -> None:
     """Between VALIDATE and FINISH a state judges the answer: refused, the model reads why and answers again."""
 
@@ -327,6 +377,17 @@ CHECK = judged("fine", "bad")
 FINE, BAD = "CHECK --fine--> EXECUTE", "CHECK --bad--> OBSERVE"
 UNTYPED: Any = "what a caller without types writes"
 NAMED = table.guard("it is so", name="so")(lambda ctx: True)
+
+
+def says_paced(ctx: Context) -> Said:
+    """What a state that only waits says."""
+    return "paced"
+
+
+async def paced_later(ctx: Context) -> Said:
+    """What no state can be made of."""
+    return "paced"
+
 
 REFUSED = [
     pytest.param(
@@ -481,6 +542,8 @@ REFUSED = [
     ),
     pytest.param(lambda: placed(judged("all clear")), "", "one word", id="an event of two words"),
     pytest.param(judged, "", "has no events", id="no events"),
+    pytest.param(lambda: table.state("PACE", events=["paced"], wait=-1)(says_paced), "", "wait of PACE", id="no time"),
+    pytest.param(lambda: table.state("PACE", events=["paced"])(paced_later), "", "not async", id="an async function"),
     pytest.param(lambda: table.extend(states=[UNTYPED]), "", "a state is made with", id="a state as a text"),
 ]
 
