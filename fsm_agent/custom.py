@@ -60,7 +60,7 @@ def state(
     pause = _pause(name, wait)
 
     def made(resolve: Resolve) -> OwnState:
-        if not callable(resolve) or iscoroutinefunction(resolve):
+        if iscoroutinefunction(resolve):
             raise TableError(
                 f"the state {name} is made of a plain function of the context, not async: a model or a service is asked by a tool"
             )

@@ -73,6 +73,7 @@ def _let_through(entries: Sequence[Entry], index: int) -> bool:
                 return False
             # What a person has edited is let through, and checked only for whether it fits.
             checked = checked or (body["source"] == State.VALIDATE and last.get("event") != Event.EDITED)
+            last = body
         elif entry.kind == "started" and body["effect"] == "ask_human":
             asked |= {call["id"] for call in body["calls"]}
         elif entry.kind == "started" and body["effect"] == "call_tools":
