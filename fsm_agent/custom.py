@@ -57,7 +57,7 @@ def state(
         raise TableError(
             f"the state {name} has no events: name what it can return, as in events=['cleared', 'flagged']"
         )
-    pause = _pause(name, wait)
+    pause = _seconds(name, wait) if isinstance(wait, int | float) else wait
 
     def made(resolve: Resolve) -> OwnState:
         if iscoroutinefunction(resolve):
@@ -70,15 +70,10 @@ def state(
     return made
 
 
-def _pause(name: str, wait: Any) -> Callable[[Context], float] | None:
-    if wait is None or callable(wait):
-        return wait
-    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0.0 <= wait < float("inf"):
-        raise TableError(
-            f"the wait of {name} is {wait!r}: give seconds from 0 on, or a function of the context that does"
-        )
-    seconds = float(wait)
-    return lambda _: seconds
+def _seconds(name: str, wait: float) -> Callable[[Context], float]:
+    if not 0.0 <= wait < float("inf"):
+        raise TableError(f"the wait of {name} is {wait}: give seconds, 0 or None for none")
+    return lambda _: wait
 
 
 def open_calls(ctx: Context) -> tuple[Call, ...]:

@@ -61,11 +61,17 @@ def _refused(error: Exception) -> Exception:
 
 
 def begin(run: Run, effect: Effect, *, asks_here: bool, tools: Registry) -> Future[None]:
-    """Write down that `effect` is about to be performed. A run that will wait for a person is given back in the same write."""
+    """Write down that `effect` is about to be performed. A run that will wait for a person is given back in the same write.
+
+    Raises `CancelRequested` for one that was cancelled before that.
+    """
     trail = run.trail
     assert trail is not None, "only runs with a trail are written down"
+    suspends = isinstance(effect, AskHuman) and not asks_here
+    if suspends:
+        run.job.check()  # once it is given back, that it was cancelled could not be written down any more
     trail.add("started", started_data(effect, trail.time()))
-    if isinstance(effect, AskHuman) and not asks_here:
+    if isinstance(effect, AskHuman) and suspends:
         run.asked_at = trail.time()
         return trail.flush(lease=0.0, status=Status.SUSPENDED, reason=_why(effect))
     if isinstance(effect, CallTools):

@@ -10,7 +10,7 @@ from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReas
 from fsm_agent.context import Context
 from fsm_agent.effects import AskHuman, Broke, Cancelled, Effect, Outcome, Result
 from fsm_agent.history import Block, block, flatten
-from fsm_agent.jobs import Job
+from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
@@ -142,8 +142,10 @@ class Run:
                 continue
         return record
 
-    def broke(self, error: Exception) -> Broke:
-        """The outcome that ends the run for a fault of the engine."""
+    def broke(self, error: Exception) -> Broke | Cancelled:
+        """The outcome that ends the run for a fault of the engine, or because somebody cancelled it."""
+        if isinstance(error, CancelRequested):
+            return Cancelled(str(error), self.job.now())
         said = redact_text(words_of(error))[:_ERROR_CHARS]
         return Broke(error=type(error).__name__, message=said, at=self.job.now())
 

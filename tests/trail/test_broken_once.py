@@ -203,6 +203,22 @@ def test_a_fork_where_nothing_followed_goes_on_with_what_was_let_through() -> No
     assert agent.resume("f").answer == "done"
 
 
+@pytest.mark.parametrize("how", ["invoke", "ainvoke"])
+def test_a_run_that_is_cancelled_before_a_person_is_asked_is_cancelled_in_its_trail(how: str) -> None:
+    """What the caller is told has ended does not wait in the store for a yes."""
+
+    def on_review(record: Transitioned) -> None:
+        if record.target is State.REVIEW:
+            agent.cancel("r", "enough")
+
+    model = ScriptedModel([call("pay", to="bob")])
+    agent = Agent(model, [pay], store=MemoryTrail(), logger=silent_logger(), observers=[on_review])
+    result = agent.invoke("pay", RUN) if how == "invoke" else asyncio.run(agent.ainvoke("pay", RUN))
+    assert result.status is Status.CANCELLED
+    assert agent.journal.store.info("r").status == "cancelled"
+    assert findings(agent) == ()
+
+
 @pytest.mark.parametrize("decision", [Answer(f"so {HALVES}"), Deny(f"no {HALVES}")], ids=["answer", "deny"])
 def test_halves_of_a_character_are_joined(decision: Any) -> None:
     """A task and the words of a person may hold a character in two halves; the trail is read as it was written."""
