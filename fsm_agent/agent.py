@@ -84,6 +84,8 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     environment says (`chain_from_env`, `cipher_from_env`). `origin` is JSON data that the header of each trail keeps, to find again how
     the agent was made.
 
+    What a trail of this agent is read by are `journal`, `setup` and `machine`: `audit(agent.journal, run_id, agent.setup)`.
+
     `language` ("en", "zh") is what the model is addressed in, by default the script of the task. `logger` is a structlog logger, by
     default the host's; `observers` are told each transition; `name` is what tracers call a run. `clock` is the time of day, the stopwatch
     and the sleep of its runs, by default the system's.
@@ -126,7 +128,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self.tools = tools if isinstance(tools, Registry) else Registry(tools)
         self.model = chosen = resolve(model, base_url=base_url)
         fewer = simpler_of(simpler, self.tools)
-        self._setup = Setup(
+        self.setup = Setup(
             limits=self.limits,
             tools=self.tools,
             dialect=dialect_for(dialect, model),
@@ -139,14 +141,14 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             policy=fitting(policy, self.tools),
             reflect=reflect,
         )
-        self._machine = DEFAULT_MACHINE if table is None else Machine(table)
-        self._begun = self._setup
+        self.machine = DEFAULT_MACHINE if table is None else Machine(table)
+        self._begun = self.setup
         self._counter = counter_for(chosen)
         self._recall = recall
         asking = ModelPerformer(
             prepare(chosen, timeout=self.limits.model_timeout),
             self.tools,
-            native_tools=self._setup.dialect.native_tools,
+            native_tools=self.setup.dialect.native_tools,
             counter=self._counter,
         )
         asking.check(self.tools.names())
@@ -162,8 +164,8 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self._runner = Runner(
             performer,
             self.conversations,
-            self._setup,
-            machine=self._machine,
+            self.setup,
+            machine=self.machine,
             journal=self._journal,
             observers=self._observers,
             pauses=lambda: self._pauses,
@@ -173,7 +175,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         """The setup with the tools as they are now, which do not change with the registry while a run goes by them."""
         tools = self.tools.snapshot()
         if self._begun.tools is not tools:
-            self._begun = replace(self._setup, tools=tools, memo={})
+            self._begun = replace(self.setup, tools=tools, memo={})
         return self._begun
 
     def _new_journal(
@@ -185,13 +187,13 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             chain=chain_from_env() if chain is None else chain,
             cipher=cipher_from_env() if cipher is None else cipher,
             origin=origin or {},
-            machine=self._machine,
+            machine=self.machine,
         )
 
     @property
     def policy(self) -> ToolPolicy | None:
         """Which tool may be called where in a run; None for any anywhere."""
-        return self._setup.policy
+        return self.setup.policy
 
     @property
     def token_counter(self) -> str:
@@ -281,7 +283,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         without arguments, nothing pauses any more. Returns the agent.
         """
         steps = (after_step,) if isinstance(after_step, int) else tuple(after_step)
-        wanted = frozenset(State.named(state) for state in known("state", states, self._machine.states))
+        wanted = frozenset(State.named(state) for state in known("state", states, self.machine.states))
         if wanted & TERMINAL or any(step < 1 for step in steps):
             raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
         self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
@@ -336,7 +338,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     def _asked(self, given: AgentInput, config: RunnableConfig) -> Asked:
         fitting(self.policy, self.tools)
-        return asked(given, config, language=self._language, dialect=self._setup.dialect)
+        return asked(given, config, language=self._language, dialect=self.setup.dialect)
 
     def _begin(self, new: Asked, stored: tuple[Block, ...], recalled: Sequence[str], *, streaming: bool) -> Run:
         earlier = stored or new.brought
@@ -364,7 +366,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         return Run(
             ctx=ctx,
             job=job,
-            machine=self._machine,
+            machine=self.machine,
             tools=self.tools,
             tools_seen=ctx.setup.tools.version,
             observers=self._observers,

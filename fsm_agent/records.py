@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from langchain_core.messages import AnyMessage
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +13,10 @@ from fsm_agent.alphabet import Event, State, Status, StopReason
 from fsm_agent.effects import AskHuman, Call, Result, Usage
 from fsm_agent.machine import Evaluated
 
-__all__ = ["Request", "RunResult", "Token", "Transitioned"]
+__all__ = ["RESUME", "Request", "RunResult", "Token", "Transitioned"]
+
+RESUME: Final = ": agent.resume"
+"""Where, in the detail of a run that waits, it is said what for, and begins how code goes on with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
-from fsm_agent.records import Request, RunResult, Transitioned
+from fsm_agent.records import RESUME, Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
 from fsm_agent.replies import words_of
 from fsm_agent.rounds import close_round, runnable
@@ -241,11 +241,9 @@ class Run:
     def _waits_for(self) -> str:
         run_id = self.ctx.run_id
         if self.asking is None:
-            return f"paused before {self.state}: agent.resume({run_id!r}), with change=Change(...) to go on differently"
+            return f"paused before {self.state}{RESUME}({run_id!r}), with change=Change(...) to go on differently"
         ways = "Approve() | Edit(args) | Deny(reason) | Answer(text)"
-        return (
-            f"waits for a person to decide about {_call_names(self.asking)}: agent.resume({run_id!r}, decision={ways})"
-        )
+        return f"waits for a person to decide about {_call_names(self.asking)}{RESUME}({run_id!r}, decision={ways})"
 
     def result(self) -> RunResult:
         """What the run has come to."""

@@ -135,9 +135,9 @@ def test_a_run_through_compliance_is_resumed_replayed_audited_and_forked(tmp_pat
     assert (result.status, result.answer) == (Status.COMPLETED, "Bob is paid.")
     assert "REVIEW COMPLIANCE EXECUTE" in names(result.path())
     entries = again.journal.entries("r")
-    replayed = replay(entries, again._setup, machine=again._machine)
+    replayed = replay(entries, again.setup, machine=again.machine)
     assert [one.fired.row.target for one in replayed.turns] == list(result.path())[1:]
-    checked = audit(again.journal, "r", again._setup)
+    checked = audit(again.journal, "r", again.setup)
     assert checked.ok, checked.findings
     forked = fork(again.journal, "r", at=2, new_run_id="f")
     assert agent_on(path, []).resume(forked).status is Status.SUSPENDED
@@ -154,7 +154,7 @@ def test_a_trail_says_by_name_which_table_is_missing(tmp_path: Path) -> None:
         plain.resume("r", decision=Approve())
     with pytest.raises(TrailVersion, match=named):
         fold(entries)
-    found = audit(plain.journal, "r", plain._setup)
+    found = audit(plain.journal, "r", plain.setup)
     assert [one.what for one in found.findings if "the states COMPLIANCE" in one.what]
     other = placed(judged("fine"), "CHECK --fine--> EXECUTE")
     with pytest.raises(TrailVersion, match=named):
@@ -191,7 +191,7 @@ def test_a_state_of_ones_own_may_stop_the_run_for_a_reason_of_its_own(tmp_path: 
     assert (result.status, result.reason) == (Status.FAILED, "sanctioned")
     assert isinstance(result.reason, StopReason)
     assert result.detail.startswith("sanctioned; ")
-    folded = fold(agent.journal.entries("r"), agent._setup, machine=agent._machine)
+    folded = fold(agent.journal.entries("r"), agent.setup, machine=agent.machine)
     assert folded.transitions[-1].reason is result.reason
     assert agent.trails is not None
     assert agent.trails.info("r").reason == "sanctioned"
@@ -294,7 +294,7 @@ def test_an_answer_that_is_stopped_is_kept_nowhere() -> None:
     result = agent.invoke("what is it?", RUN)
     assert (result.status, result.reason, result.answer) == (Status.FAILED, "leaked", None)
     assert "secret is" not in str(result.messages)
-    folded = fold(agent.journal.entries("r"), agent._setup, machine=agent._machine)
+    folded = fold(agent.journal.entries("r"), agent.setup, machine=agent.machine)
     assert [message.text for message in spoken(folded)] == ["what is it?"]
 
 
@@ -701,9 +701,9 @@ def test_a_guard_reads_what_a_tool_says_of_its_result(tmp_path: Path) -> None:
     assert "low_confidence (unsure: confidence_score=0.2)" in result.detail
     assert result.results[0].metadata == {"confidence_score": 0.2, "retry_count": 1}
     assert "0.2" not in str(result.messages)
-    folded = fold(agent.journal.entries("r"), agent._setup, machine=agent._machine)
+    folded = fold(agent.journal.entries("r"), agent.setup, machine=agent.machine)
     assert folded.ctx.done[0].result.metadata == result.results[0].metadata
-    assert audit(agent.journal, "r", agent._setup).ok
+    assert audit(agent.journal, "r", agent.setup).ok
 
 
 def test_a_decision_by_metadata_is_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -808,9 +808,9 @@ def test_any_well_formed_extension_runs_folds_and_audits(made: tuple[Table, Any]
     result = agent.invoke("go", RUN)
     assert result.status is not Status.SUSPENDED
     assert result.reason is not StopReason.INTERNAL_ERROR, result.detail
-    folded = fold(agent.journal.entries("r"), agent._setup, machine=agent._machine)
+    folded = fold(agent.journal.entries("r"), agent.setup, machine=agent.machine)
     assert folded.transitions == list(result.transitions)
     assert folded.ctx.tool_calls == result.tool_calls
-    checked = audit(agent.journal, "r", agent._setup)
+    checked = audit(agent.journal, "r", agent.setup)
     assert checked.ok, checked.findings
     assert "CHECK0" in diagram("mermaid", result, rows=mine)

@@ -201,7 +201,7 @@ def _table(origin: Origin, given: Given) -> Table | None:
 def machine_of(stored: Stored, given: Given) -> Machine:
     """The machine that the run goes by: that of the agent or table given, else as it began. Raises `DefinitionError` as `table_of`."""
     if given.agent is not None:
-        return agent_of(given.agent, stored.journal.store)._machine
+        return agent_of(given.agent, stored.journal.store).machine
     made_here = stored.story.origin.get("made_by") == _MADE_BY
     table = _table(Origin.of(stored), given) if made_here else table_of(given.table)
     return DEFAULT_MACHINE if table is None else Machine(table)
@@ -210,7 +210,7 @@ def machine_of(stored: Stored, given: Given) -> Machine:
 def setup_of(stored: Stored, given: Given) -> Setup:
     """The definition that the run needs to be folded: the tools and the dialect, without a model."""
     if given.agent is not None:
-        return agent_of(given.agent, stored.journal.store)._setup
+        return agent_of(given.agent, stored.journal.store).setup
     origin = Origin.of(stored)
     of_profile = None if origin.profile is None else profile_named(origin.profile)
     return Setup(

@@ -10,7 +10,7 @@ from rich.text import Text
 from fsm_agent.alphabet import Status
 from fsm_agent.effects import Usage
 from fsm_agent.observe import event_of
-from fsm_agent.records import Request, RunResult
+from fsm_agent.records import RESUME, Request, RunResult
 from fsm_agent.visible import safe
 
 __all__ = ["document", "footer", "headline", "retelling", "tokens_text"]
@@ -35,7 +35,7 @@ def tokens_text(total: int, estimated: int, budget: int | None = None) -> str:
 def headline(result: RunResult, *, stored: bool = False) -> Text:
     """How the run ended and why: `completed (answered): answered after 2 steps`. Of a `stored` run not how code goes on with it."""
     reason = f" ({result.reason.value})" if result.reason is not None else ""
-    detail = result.detail.partition(": agent.resume(")[0] if stored else result.detail
+    detail = result.detail.partition(RESUME)[0] if stored else result.detail
     return Text.assemble((f"{result.status.value}{reason}", f"bold {_STYLES[result.status]}"), f": {safe(detail)}")
 
 

@@ -18,7 +18,7 @@ class Drawable:
     """Something with limits, and the machine that they hold for."""
 
     limits: Limits
-    _machine: Machine
+    machine: Machine
 
     @property
     def policy(self) -> ToolPolicy | None:
@@ -35,7 +35,7 @@ class Drawable:
         `trail` is a run to draw into it: a `RunResult`, or its `Transitioned` records. "svg" and "png" need Graphviz or the extra
         `diagrams`; see `fsm_agent.diagrams.diagram`, which also says what is raised. Markdown has the tool policy below the table.
         """
-        drawn = diagram(format, trail, rows=self._machine.rows, limits=self.limits)
+        drawn = diagram(format, trail, rows=self.machine.rows, limits=self.limits)
         if self.policy is None or not isinstance(drawn, TextDiagram) or format != "markdown":
             return drawn
         return TextDiagram(f"{drawn}\n{policy_markdown(self.policy)}", format)

@@ -184,7 +184,7 @@ def _setup(
     system: str | None,
     ladder: Iterable[str] | None,
 ) -> Setup:
-    own = _blank() if agent is None else agent._setup
+    own = _blank() if agent is None else agent.setup
     chosen = limits if isinstance(limits, Limits) else own.limits.replace(**(limits or {}))
     return replace(
         own,
@@ -199,7 +199,7 @@ def _setup(
 
 
 def _machine_of(agent: Agent | None) -> Machine:
-    return DEFAULT_MACHINE if agent is None else agent._machine
+    return DEFAULT_MACHINE if agent is None else agent.machine
 
 
 def _blank() -> Setup:

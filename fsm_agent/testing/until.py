@@ -76,7 +76,7 @@ def run_until(agent: Agent, state: State | str, task: Any, config: Any = None) -
 def _pausing(agent: Agent, state: State | str) -> Iterator[State]:
     """The agent with a pause before one state alone, and afterwards with those that it had. A run ends by itself in a terminal state."""
     before: Pauses = agent._pauses
-    wanted = member(State, state, "state", agent._machine.states)
+    wanted = member(State, state, "state", agent.machine.states)
     agent.pause_at(*({wanted} - TERMINAL))
     try:
         yield wanted
@@ -86,7 +86,7 @@ def _pausing(agent: Agent, state: State | str) -> Iterator[State]:
 
 def _stopped(agent: Agent, wanted: State, result: RunResult) -> StoppedRun:
     __tracebackhide__ = True
-    machine = agent._machine
+    machine = agent.machine
     if wanted in TERMINAL and result.path()[-1:] == (wanted,):
         return StoppedRun(agent=agent, state=wanted, context=None, effect=None, result=result)
     found = _found(agent, result, machine)
@@ -106,5 +106,5 @@ def _found(agent: Agent, result: RunResult, machine: Machine) -> tuple[State, Co
         # The pause was for this once; a run that goes on has those of its agent.
         run.pauses = agent._pauses
         return (run.state, run.ctx) if run.paused else None
-    folded = replay(agent.journal.entries(result.run_id), agent._setup, machine=machine).folded
+    folded = replay(agent.journal.entries(result.run_id), agent.setup, machine=machine).folded
     return (folded.state, folded.ctx) if folded.paused else None

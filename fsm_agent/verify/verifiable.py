@@ -12,8 +12,8 @@ __all__ = ["Verifiable"]
 class Verifiable:
     """Something that runs the table with a setup."""
 
-    _setup: Setup
-    _machine: Machine
+    setup: Setup
+    machine: Machine
 
     def verify(self, *, most: int = MOST) -> Certificate:
         """Explore every behaviour of model, tools, people and clock under these limits: does every run end, and what can it come to?
@@ -21,10 +21,10 @@ class Verifiable:
         The certificate prints what was proved and the worst case, and is true when nothing is wrong. Seconds, not minutes, for ordinary
         limits; raises `fsm_agent.errors.DefinitionError` for those that allow more than `most` configurations.
         """
-        setup = self._setup
+        setup = self.setup
         return verify(
             setup.limits,
-            rows=self._machine.table,
+            rows=self.machine.table,
             ladder=setup.ladder,
             tool_retries=max((tool.retry or 0 for tool in setup.tools), default=0),
             summaries=hasattr(setup.memory, "leaving"),

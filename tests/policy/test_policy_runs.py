@@ -265,7 +265,7 @@ def test_another_process_goes_on_where_the_policy_stood(tmp_path: Path) -> None:
     again = shop.agent(order("pay", "2"), order("discount", "2"), "Done.", store=path)
     result = again.resume("r")
     assert (result.status, shop.did) == (Status.COMPLETED, ["query_order", "discount", "pay", "discount"])
-    assert audit(again.journal, "r", again._setup).findings == ()
+    assert audit(again.journal, "r", again.setup).findings == ()
     folded = replay(again.journal.entries("r")).folded
     assert folded.ctx.position == (2, 1)
     assert folded.ctx.setup.policy == SHOP
@@ -295,7 +295,7 @@ def test_a_fork_stands_where_its_past_left_it() -> None:
     done = other.resume("f", decision=Approve())
     assert "missing, in this order: discount" in said(done)[1]
     assert shop.did == ["query_order", "discount", "pay", "discount"]
-    assert audit(other.journal, "f", other._setup).findings == ()
+    assert audit(other.journal, "f", other.setup).findings == ()
 
 
 def test_a_policy_is_of_one_run_not_of_a_conversation() -> None:
@@ -381,5 +381,5 @@ def test_a_policy_costs_the_same_however_long_a_run_is() -> None:
     replies = [order("query_order", str(number)) for number in range(30)]
     agent = shop.agent(*replies, "Done.", policy=policy, store=store, limits=Limits(max_steps=40))
     agent.invoke("Look.", RUN)
-    positions = [turned.fired.ctx.position for turned in replay(agent.journal.entries("r"), agent._setup).turns]
+    positions = [turned.fired.ctx.position for turned in replay(agent.journal.entries("r"), agent.setup).turns]
     assert [one for one, _ in itertools.groupby(positions)] == [(), (0, 1)]

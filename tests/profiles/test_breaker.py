@@ -112,7 +112,7 @@ def test_reasoning_is_remembered_for_six_rounds_and_results_for_three() -> None:
 def test_above_the_ceiling_reasoning_goes_first_and_results_stay() -> None:
     """22,000 tokens: the oldest reasoning is dropped until it fits; no result of the last three is."""
     agent, _ = by_name("breaker", [])
-    memory = agent._setup.memory
+    memory = agent.setup.memory
     assert memory == DualBuffer(reasoning=6, results=3, max_tokens=22_000)
     history = rounds(8, size=6_000)
     shown = memory.view(history)

@@ -54,7 +54,7 @@ def test_the_window_has_three_rounds() -> None:
     script = [*(call("numbered", n=n) for n in range(6)), "done"]
     agent, model = by_name("controlled", script, [tool("numbered")(lambda_numbered)])
     agent.invoke("go")
-    assert agent._setup.memory == Window(rounds=3)
+    assert agent.setup.memory == Window(rounds=3)
     assert [one.text for one in answers_in(model.requests[-1])] == ["number 3", "number 4", "number 5"]
     assert "go" in model.requests[-1].text
 

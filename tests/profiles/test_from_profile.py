@@ -41,8 +41,8 @@ def test_an_agent_by_name_is_an_agent_of_those_parts(name: str) -> None:
     agent, _ = by_name(name, [])
     assert type(agent) is Agent
     assert agent.limits == Limits(**chosen.limits)
-    assert agent._setup.memory == chosen.memory
-    assert agent._setup.ladder == (chosen.ladder or LADDER)
+    assert agent.setup.memory == chosen.memory
+    assert agent.setup.ladder == (chosen.ladder or LADDER)
     assert agent.tools.names() == tuple(one.name for one in chosen.tools(None))
     assert agent.name == name
 
@@ -81,7 +81,7 @@ def test_every_keyword_of_an_agent_may_take_the_place_of_a_part() -> None:
     agent, _ = by_name(
         "breaker", [], [calculator], memory=Full(), dialect="native", system="Be brief.", temperature=0.7, ladder=None
     )
-    setup = agent._setup
+    setup = agent.setup
     assert (agent.tools.names(), setup.memory, setup.dialect.name) == (("calculator",), Full(), "native")
     assert (setup.system, setup.temperature, setup.ladder) == ("Be brief.", 0.7, ("strategy", "answer"))
 
@@ -96,7 +96,7 @@ def test_a_profile_whose_window_loses_results_can_keep_their_facts(name: str, wi
         script = [*(call("paid", order=number) for number in range(1, 8)), "Done."]
         overrides = {"memory": KeyFacts(window)} if kept else {}
         agent, model = by_name(name, script, [paid], limits={"max_steps": 9}, **overrides)
-        assert agent._setup.memory == (KeyFacts(window) if kept else window)
+        assert agent.setup.memory == (KeyFacts(window) if kept else window)
         assert agent.invoke("What was paid?").ok
         known[kept] = model.requests[-1].text
     assert ("Order 1 cost 37 euros." in known[False], "Order 1 cost 37 euros." in known[True]) == (False, True)
@@ -110,7 +110,7 @@ def paid(order: int) -> str:
 
 def test_simpler_tools_may_be_named_for_a_profile() -> None:
     """Where a profile has the usual ladder, the rung for them is in it."""
-    setup = by_name("native", [], simpler=["calculator"])[0]._setup
+    setup = by_name("native", [], simpler=["calculator"])[0].setup
     assert (setup.simpler, "simpler" in setup.ladder) == (("calculator",), True)
 
 
@@ -132,9 +132,9 @@ def test_a_model_that_says_how_long_replies_may_be_is_heard() -> None:
 def test_a_local_model_keeps_its_dialect_where_the_profile_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """`controlled` leaves the choice to the model: guided JSON for one on this machine, tool calling for others."""
     monkeypatch.setattr("fsm_agent.profiles.named.capped", lambda model, cap, base_url=None: ScriptedModel([]))
-    assert Agent.from_profile("controlled", "local:1.5b")._setup.dialect.name == "guided_json"
-    assert Agent.from_profile("controlled", "openai:x")._setup.dialect.name == "native"
-    assert Agent.from_profile("breaker", "local:1.5b")._setup.dialect.name == "react"
+    assert Agent.from_profile("controlled", "local:1.5b").setup.dialect.name == "guided_json"
+    assert Agent.from_profile("controlled", "openai:x").setup.dialect.name == "native"
+    assert Agent.from_profile("breaker", "local:1.5b").setup.dialect.name == "react"
 
 
 def test_profiles_are_values_that_nobody_changes() -> None:

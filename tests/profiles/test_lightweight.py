@@ -384,7 +384,7 @@ def test_reflection_may_say_nothing_else(said: str) -> None:
 
 def test_the_memory_of_the_profile() -> None:
     """A window of five rounds with three facts of each."""
-    assert by_name("lightweight", [])[0]._setup.memory == KeyFacts(Window(rounds=5), per_round=3)
+    assert by_name("lightweight", [])[0].setup.memory == KeyFacts(Window(rounds=5), per_round=3)
 
 
 # ---------------------------------------------------------------- the web

@@ -279,5 +279,5 @@ def test_the_cap_on_iterations_may_adapt_to_the_use_of_tools() -> None:
 def test_the_values_are_those_of_the_profile() -> None:
     """Five steps, ten messages, temperature 0."""
     agent, _ = by_name("native", [])
-    assert (agent.limits.max_steps, agent._setup.memory) == (5, MessageWindow(messages=10))
-    assert agent._setup.temperature == 0.0
+    assert (agent.limits.max_steps, agent.setup.memory) == (5, MessageWindow(messages=10))
+    assert agent.setup.temperature == 0.0

@@ -87,7 +87,7 @@ def agent_on(store: MemoryTrail, replies: list[Any], *tools: Tool, **options: An
 
 def findings(agent: Agent, run_id: str = "r") -> tuple[Any, ...]:
     """What an audit by the agent itself finds."""
-    return audit(agent.journal, run_id, agent._setup).findings
+    return audit(agent.journal, run_id, agent.setup).findings
 
 
 def test_a_run_that_pauses_before_review_can_be_approved() -> None:

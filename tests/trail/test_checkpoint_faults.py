@@ -102,9 +102,9 @@ def test_c01_any_value_of_a_tool_is_written_down(name: str) -> None:
     agent = agent_on(store, [call("give"), "done"], [give])
     result = agent.invoke("go", RUN)
     assert result.status is Status.COMPLETED
-    folded = fold(agent.journal.entries("r"), agent._setup)
+    folded = fold(agent.journal.entries("r"), agent.setup)
     assert [one.result for one in folded.ctx.done] == list(result.results)
-    assert audit(agent.journal, "r", agent._setup).findings == ()
+    assert audit(agent.journal, "r", agent.setup).findings == ()
 
 
 def test_c02_nothing_comes_back_as_something_else() -> None:
@@ -119,7 +119,7 @@ def test_c02_nothing_comes_back_as_something_else() -> None:
     agent = agent_on(store, [call("give", order={"number": 3, "lines": ["x"]})], [give])
     waiting = agent.invoke("go", RUN)
     again = agent_on(store, ["done"], [give])
-    before = fold(again.journal.entries("r"), again._setup)
+    before = fold(again.journal.entries("r"), again.setup)
     assert type(before.ctx.calls[0]) is type(waiting.pending.calls[0]) if waiting.pending else False
     result = again.resume("r", decision=Edit({"order": {"number": 4, "lines": []}}))
     assert result.results[0].text == '{"number": 4, "lines": []}'
@@ -203,10 +203,10 @@ def test_c10_a_fork_has_an_id_of_its_own_and_leaves_its_parent_alone() -> None:
     agent.invoke("go", RUN)
     before = store.read("r")
     assert fork(agent.journal, "r", at=5, new_run_id="s") == "s"
-    here, there = (fold(agent.journal.entries(name), agent._setup) for name in ("r", "s"))
+    here, there = (fold(agent.journal.entries(name), agent.setup) for name in ("r", "s"))
     assert (there.ctx.run_id, there.ctx.results) == (
         "s",
-        fold(agent.journal.entries("r")[:13], agent._setup).ctx.results,
+        fold(agent.journal.entries("r")[:13], agent.setup).ctx.results,
     )
     assert type(there.ctx.done[0]) is type(here.ctx.done[0])
     assert store.read("r") == before

@@ -97,7 +97,7 @@ def test_an_effect_whose_outcome_is_known_is_over(effect: str, ran: int) -> None
     result = second.resume("r")
     assert (result.status, len(again)) == (Status.COMPLETED, ran)
     assert [one.event for one in result.transitions].count(Event.APPROVED) == 1
-    assert audit(second.journal, "r", second._setup).findings == ()
+    assert audit(second.journal, "r", second.setup).findings == ()
 
 
 def test_calls_that_were_never_begun_are_not_in_doubt() -> None:
@@ -108,7 +108,7 @@ def test_calls_that_were_never_begun_are_not_in_doubt() -> None:
     second = agent_on(broken_off(whole, 3), ["done"], [adding(again)])
     result = second.resume("r")
     assert (result.status, sorted(again)) == (Status.COMPLETED, sorted(log))
-    assert audit(second.journal, "r", second._setup).findings == ()
+    assert audit(second.journal, "r", second.setup).findings == ()
 
 
 # ---------------------------------------------------------------- people
@@ -322,7 +322,7 @@ def test_a_run_pauses_before_a_state_and_goes_on_with_other_arguments(tmp_path: 
         agent.resume("r", change=Change(arguments={"nobody": {}}))
     result = agent.resume("r", change=Change(arguments={waiting: {"a": 40, "b": 2}}), by="ann")
     assert (result.status, log, result.results[0].text) == (Status.COMPLETED, [(40, 2)], "42")
-    assert audit(agent.journal, "r", agent._setup).findings == ()
+    assert audit(agent.journal, "r", agent.setup).findings == ()
 
 
 def test_a_run_pauses_after_a_step_and_goes_on_under_other_limits() -> None:
@@ -334,7 +334,7 @@ def test_a_run_pauses_after_a_step_and_goes_on_under_other_limits() -> None:
     result = agent.resume("r", change=Change(limits={"max_steps": 9}, memory=Full()))
     assert (result.status, len(log)) == (Status.COMPLETED, 3)
     assert agent.limits.max_steps == 2
-    assert replay(agent.journal.entries("r"), agent._setup).folded.ctx.limits.max_steps == 9
+    assert replay(agent.journal.entries("r"), agent.setup).folded.ctx.limits.max_steps == 9
     broken = agent_on(store, [call("add", a=1, b=1)], [adding(log)]).pause_at(after_step=1)
     broken.invoke("add", {"configurable": {"run_id": "b"}})
     with pytest.raises(DefinitionError, match="max_stepz"):
@@ -390,7 +390,7 @@ def test_a_replay_stops_where_it_is_told() -> None:
     agent = agent_on(store, [call("add", a=1, b=2), "done"], [adding(log)])
     result = agent.invoke("add", RUN)
     entries = agent.journal.entries("r")
-    there = replay(entries, agent._setup, to=3)
+    there = replay(entries, agent.setup, to=3)
     assert (there.folded.state, there.folded.ctx.tool_calls, len(there.turns)) == (State.OBSERVE, 1, 3)
     assert len(replay(entries).turns) == len(result.transitions)
     assert log == [(1, 2)]
@@ -411,7 +411,7 @@ def test_a_fork_goes_its_own_way_and_repeats_nothing_silently() -> None:
     result = other.resume("f", decision=Approve())
     assert (result.answer, log[2:]) == ("forked", [(5, 5), (9, 9)])
     assert (store.read("r"), result.run_id) == (parent, "f")
-    assert audit(other.journal, "f", other._setup).findings == ()
+    assert audit(other.journal, "f", other.setup).findings == ()
     with pytest.raises(RunError, match="ended"):
         fork(agent.journal, "r", at=len(replay(agent.journal.entries("r")).turns), new_run_id="g")
 
@@ -447,7 +447,7 @@ def test_a_large_result_is_kept_once_and_comes_back() -> None:
     agent = agent_on(store, [call("dump"), "done"], [dump])
     result = agent.invoke("go", RUN)
     assert max(len(one.text) for one in store.read("r")) < 70_000
-    again = replay(agent.journal.entries("r"), agent._setup).folded
+    again = replay(agent.journal.entries("r"), agent.setup).folded
     assert again.ctx.done[0].result.full == "x" * 300_000 == result.results[0].full
 
 

@@ -104,7 +104,7 @@ def test_a_trail_of_changing_tools_is_honest() -> None:
     agent, _ = changed_run(store)
     entries = agent.journal.entries("r")
     assert [len(one.body["tools"]) for one in entries if one.kind == "changed"] == [3, 3, 1]
-    for setup in (agent._setup, None):
+    for setup in (agent.setup, None):
         assert audit(agent.journal, "r", setup).findings == ()
         folded = replay(entries, setup).folded
         assert (folded.ctx.answer, folded.ctx.setup.tools.names()) == ("done", ("add",))
@@ -117,7 +117,7 @@ def test_an_audit_names_other_tools_than_the_newest_of_the_run() -> None:
     changed_run(store)
     for tools, right in (([add], True), ([add, pay], True), ([pay], False)):
         other = agent_on(store, [], tools)
-        assert (audit(other.journal, "r", other._setup).findings == ()) is right
+        assert (audit(other.journal, "r", other.setup).findings == ()) is right
 
 
 def test_a_run_whose_tools_changed_goes_on_in_another_process() -> None:
@@ -137,7 +137,7 @@ def test_a_run_whose_tools_changed_goes_on_in_another_process() -> None:
         agent_on(store, [], [add]).resume("r", decision=Approve())
     other = agent_on(store, ["done"], [add, pay])
     assert other.resume("r", decision=Approve()).answer == "done"
-    assert audit(other.journal, "r", other._setup).findings == ()
+    assert audit(other.journal, "r", other.setup).findings == ()
     fork(other.journal, "r", at=6, new_run_id="f")
     again = agent_on(store, ["forked"], [add, pay])
     assert again.resume("f").requests[0].tool == "pay"
