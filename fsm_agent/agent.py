@@ -14,7 +14,7 @@ from langchain_core.runnables.config import ensure_config
 from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
-from fsm_agent.definition import known, rungs_of, simpler_of, temperature_of
+from fsm_agent.definition import known, limits_of, memory_of, reflect_of, rungs_of, simpler_of, temperature_of
 from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
@@ -25,7 +25,7 @@ from fsm_agent.jobs import Job
 from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
-from fsm_agent.memory import Conversations, Memory, Recall, Window
+from fsm_agent.memory import Conversations, Memory, Recall
 from fsm_agent.memory.recall import with_recalled
 from fsm_agent.memory.tokens import counter_for, fitted
 from fsm_agent.models import patient, prepare, resolve
@@ -124,7 +124,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         origin: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        self.limits = patient(model, Limits.from_env() if limits is None else limits)
+        self.limits = patient(model, limits_of(limits))
         self.tools = tools if isinstance(tools, Registry) else Registry(tools)
         self.model = chosen = resolve(model, base_url=base_url)
         fewer = simpler_of(simpler, self.tools)
@@ -132,14 +132,14 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             limits=self.limits,
             tools=self.tools,
             dialect=dialect_for(dialect, model),
-            memory=fitted(Window() if memory is None else memory, chosen),
+            memory=fitted(memory_of(memory), chosen),
             system=system,
             ladder=rungs_of(ladder, fewer),
             simpler=fewer,
             withhold=withhold,
             temperature=temperature_of(temperature),
             policy=fitting(policy, self.tools),
-            reflect=reflect,
+            reflect=reflect_of(reflect),
         )
         self.machine = DEFAULT_MACHINE if table is None else Machine(table)
         self._begun = self.setup

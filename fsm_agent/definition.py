@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import LADDER, Rung
+from fsm_agent.limits import Limits
+from fsm_agent.memory.views import Memory, Window
+from fsm_agent.reflection import Reflect
 from fsm_agent.temperature import Cooling, Temperature, check_temperature
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["known", "rungs_of", "simpler_of", "temperature_of"]
+__all__ = ["known", "limits_of", "memory_of", "reflect_of", "rungs_of", "simpler_of", "temperature_of"]
 
 
 def known(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, ...]:
@@ -42,3 +46,29 @@ def simpler_of(simpler: Iterable[str | Tool], tools: Registry) -> tuple[str, ...
 def temperature_of(given: Temperature) -> Temperature:
     """A temperature as it is kept. Raises `DefinitionError` for what is none."""
     return given if given is None or isinstance(given, Cooling) else check_temperature(given)
+
+
+def limits_of(given: Any) -> Limits:
+    """The limits, by default those of the environment. Raises `DefinitionError` for what are none."""
+    if given is None:
+        return Limits.from_env()
+    if not isinstance(given, Limits):
+        raise DefinitionError(f"limits={given!r} are no Limits: write Limits(max_steps=5)")
+    return given
+
+
+def memory_of(given: Any) -> Memory:
+    """The memory, by default `Window()`. Raises `DefinitionError` for what has no `view`."""
+    if given is None:
+        return Window()
+    if isinstance(given, type) or not callable(getattr(given, "view", None)):
+        raise DefinitionError(f"memory={given!r} is no memory: write one like Window(rounds=5), of fsm_agent.memory")
+    found: Memory = given
+    return found
+
+
+def reflect_of(given: Any) -> Reflect | None:
+    """How often the model is asked to reflect, None for never. Raises `DefinitionError` for what does not say that."""
+    if given is not None and not isinstance(given, Reflect):
+        raise DefinitionError(f"reflect={given!r} is no Reflect: write Reflect(every=3, most=2)")
+    return given

@@ -307,7 +307,7 @@ def _diagram(
 
     rules = policy_file.policy_from(policy)
     if rules is not None:
-        diagram.show_policy(rules, diagram.Place(output, format))
+        diagram.show_policy(rules, diagram.Place(output, format), run=run, table=table)
         return
     rows = toolbox.rows_of(table)
     diagram.show_diagram(configured, diagram.Place(output, format), rows=rows, detail=detail, run=run, store=store)

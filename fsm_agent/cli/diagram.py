@@ -71,8 +71,10 @@ def show_diagram(
     _put(diagram(format, entries, rows=rows, limits=own, detail=detail), place)
 
 
-def show_policy(policy: ToolPolicy, place: Place) -> None:
-    """A tool policy as a machine of its own. Raises `FsmAgentError` for what cannot be drawn."""
+def show_policy(policy: ToolPolicy, place: Place, *, run: str | None = None, table: str | None = None) -> None:
+    """A tool policy as a machine of its own. Raises `FsmAgentError` for what cannot be drawn, and for a run or table to draw as well."""
+    if run is not None or table is not None:
+        raise RunError("--policy draws the policy alone: leave out --run and --table, or --policy")
     _put(policy_diagram(policy, place.written_as), place)
 
 

@@ -32,7 +32,7 @@ def is_local(model: str) -> bool:
 def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
     """The dialect that was named or given; for None, `guided_json` for a local model and `native` for any other.
 
-    Raises `fsm_agent.errors.DefinitionError` for an unknown name.
+    Raises `fsm_agent.errors.DefinitionError` for an unknown name, and for what is no dialect.
     """
     if given is None:
         return GuidedJson() if isinstance(model, str) and is_local(model) else Native()
@@ -40,4 +40,6 @@ def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
         if given not in DIALECTS:
             raise DefinitionError(f"dialect {given!r} does not exist; there are {', '.join(DIALECTS)}")
         return DIALECTS[given]()
+    if isinstance(given, type) or not callable(getattr(given, "compose", None)):
+        raise DefinitionError(f"dialect={given!r} is no dialect: give a Dialect, or one of {', '.join(DIALECTS)}")
     return given

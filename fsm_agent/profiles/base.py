@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.memory.views import Memory, Window
@@ -75,6 +76,8 @@ class Profile:
 
         Raises `DefinitionError` for a limit that does not exist or is out of range.
         """
+        if given is not None and not isinstance(given, Limits | Mapping):
+            raise DefinitionError(f"limits={given!r} are none: write Limits(max_steps=5), or {{'max_steps': 5}}")
         said = given.model_dump(exclude_unset=True) if isinstance(given, Limits) else dict(given or {})
         return Limits.from_env(None, self.limits, **said)
 

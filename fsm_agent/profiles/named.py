@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fsm_agent.dialects import dialect_for
+from fsm_agent.errors import DefinitionError
 from fsm_agent.limits import Limits
 from fsm_agent.models import capped, patient
 from fsm_agent.profiles import profile
@@ -42,6 +43,8 @@ class Named:
         Raises `DefinitionError` for an unknown profile, listing those that there are, and whatever `Agent` raises.
         """
         chosen = profile(name)
+        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+            raise DefinitionError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
         options = chosen.options({"limits": limits, **overrides})
         # By the name of the model, which is made an object below.
         options |= {"dialect": dialect_for(options["dialect"], model), "limits": patient(model, options["limits"])}

@@ -74,3 +74,11 @@ def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, text: str | None
     if text is not None:
         file.write_text(text, encoding="utf-8")
     assert said in error_of(fsm("diagram", "--policy", str(file)))
+
+
+@pytest.mark.parametrize("other", [("--run", "0a0c"), ("--table", "fsm_agent.examples.compliance:TABLE")])
+def test_a_policy_is_drawn_alone(tmp_path: Path, other: tuple[str, str]) -> None:
+    """A run or a table to draw beside a policy is refused, not passed over."""
+    done = fsm("diagram", "--policy", kept(tmp_path, ONCE), *other)
+    assert done.code == 2
+    assert "--policy" in error_of(done)
