@@ -88,15 +88,17 @@ def _named(own: Sequence[OwnState]) -> None:
 def _word(what: str, name: str, *, upper: bool) -> None:
     if not name.isidentifier() or len(name) > _MOST_CHARS:
         raise TableError(
-            f"the {what} {name!r} must be one word of letters, digits and _, at most {_MOST_CHARS} of them"
+            f"the {what} {str(name)!r} must be one word of letters, digits and _, at most {_MOST_CHARS} of them"
         )
     if name != (name.upper() if upper else name.lower()):
         case = "capitals, as in COMPLIANCE" if upper else "small letters, as in cleared"
-        raise TableError(f"the {what} {name!r} must be written in {case}, so that no two names differ in that only")
+        raise TableError(
+            f"the {what} {str(name)!r} must be written in {case}, so that no two names differ in that only"
+        )
     low = name.casefold()
     if low in _RESERVED or low.startswith(_PREFIXES):
         raise TableError(
-            f"the {what} {name!r} has the name of an attribute of what the transitions library moves: give it another name"
+            f"the {what} {str(name)!r} has the name of an attribute of what the transitions library moves: give it another name"
         )
 
 

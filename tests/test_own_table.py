@@ -503,7 +503,7 @@ REFUSED = [
     pytest.param(
         lambda: placed(judged("fine", name="plan"), "plan --fine--> EXECUTE"),
         "",
-        "capitals",
+        "the state 'plan' must be written in capitals",
         id="a name in small letters",
     ),
     pytest.param(

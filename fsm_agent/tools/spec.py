@@ -94,6 +94,10 @@ class Tool:
             raise self._wrong(f"timeout must be more than 0 seconds, not {self.timeout}")
         if self.max_result_chars is not None and self.max_result_chars < 1:
             raise self._wrong(f"max_result_chars must be 1 or more, not {self.max_result_chars}")
+        if self.fallback is not None and not isinstance(self.fallback, str | Tool):
+            raise self._wrong(
+                f"fallback is a Tool or the name of one, not {self.fallback!r}; make one of it with @tool"
+            )
         if self.default is not None and not isinstance(self.default, str):
             raise self._wrong(f"default is the text that stands in for a result, not {self.default!r}")
         if not _is_model(self.args_model):

@@ -108,6 +108,12 @@ def test_a_default_is_text() -> None:
         replace(deep, default=3)  # type: ignore[arg-type] # what is tested is that this is refused
 
 
+def test_a_fallback_that_is_no_tool_is_refused() -> None:
+    """A plain function as a fallback says that a tool is to be made of it."""
+    with pytest.raises(ToolDefinitionError, match="fallback is a Tool or the name of one"):
+        replace(deep, fallback=len)  # type: ignore[arg-type] # what is tested is that this is refused
+
+
 # ---------------------------------------------------------------- simpler
 
 
