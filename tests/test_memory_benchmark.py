@@ -144,9 +144,9 @@ def test_it_prints_its_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split(" | ")[0] for line in printed[2:]] == ["| `KeyFacts(Window(5))`", "| `KeyFacts(Window(3))`"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+@pytest.mark.parametrize("page", ["REFERENCE.md", "REFERENCE.zh-CN.md"])
 def test_both_pages_have_a_row_for_each_memory(page: str) -> None:
     """The table that the command prints stands there, with the same figures."""
-    english, told = ((ROOT / one).read_text(encoding="utf-8").split("memory -->")[1] for one in ("README.md", page))
+    english, told = ((ROOT / one).read_text(encoding="utf-8").split("memory -->")[1] for one in ("REFERENCE.md", page))
     assert re.findall(r"^\| `([^`]+)`", told, re.MULTILINE) == list(MEMORIES)
     assert re.findall(r"^\| `.*", told, re.MULTILINE) == re.findall(r"^\| `.*", english, re.MULTILINE)

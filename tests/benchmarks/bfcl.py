@@ -205,10 +205,10 @@ class Service:
             del rates[Fault.HANGS]
         fault = self._faults.draw(rates)
         if fault is Fault.RAISES:
-            raise ValueError(f"{call.name} is out of order")
+            raise RuntimeError(f"{call.name} is out of order")
         if fault is Fault.HANGS:
             self._over.wait(20 * TIMEOUT)
-            raise ValueError(f"{call.name} hung")
+            raise RuntimeError(f"{call.name} hung")
         result = self._given[key] = execute()
         if fault is Fault.CRASH:
             self._life.die()
