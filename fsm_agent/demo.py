@@ -62,7 +62,7 @@ def demo_tools(folder: Path) -> Registry:
 
 
 def _writer(place: Root) -> Tool:
-    @tool(idempotent=True, exclusive=True, not_for="adding to a file; it replaces the whole content")
+    @tool(idempotent=True, exclusive=True, not_for="a change of a part of a file")
     def write_file(
         path: Annotated[str, Field(description="Name of the file.", min_length=1, max_length=200)],
         content: Annotated[str, Field(description="The whole text of the file.")],

@@ -104,6 +104,14 @@ def test_there_is_no_answer_before_a_tool_that_the_task_speaks_of_was_tried() ->
     assert set(twice.variants()) == {"get_weather"}, "nor after a repeat"
     tried = half.after("get_weather", {"city": "Nowhere"}, "unknown city", ok=False)
     assert set(tried.variants()) != {"get_weather"}, "one that failed was tried"
+    three = Moment(
+        "Look up the price of a desk and reverse the text, then count the words.",
+        (t.get_price, t.reverse_text, t.count_words),
+    )
+    several = three.after("get_price", {"product": "desk"}, "340.0")
+    assert set(several.variants()) == {"get_price", "reverse_text", "count_words"}, (
+        "which of two is first, the model says"
+    )
     forbidden = replace(half, task="What is the capital of Veloria? I do not want the weather.")
     assert "FINISH" in forbidden.variants(), "a task may also say what not to do"
     asking = replace(half, tools=(tool(requires_approval=True)(t.get_weather), t.get_capital))

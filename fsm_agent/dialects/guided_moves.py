@@ -110,16 +110,15 @@ def possible_replies(prompt: Prompt) -> list[dict[str, Any]]:
         return _calls(tools)
     if attempts and not attempts[-1].ok:
         return _after_failure(prompt, attempts, tools)
-    wanted = _tried_once(prompt, attempts, tools)
-    if wanted and not _repeated(prompt):
+    repeated = _repeated(prompt)
+    wanted = "" if repeated else _tried_once(prompt, attempts, tools) or _next_sibling(prompt, tools)
+    if wanted:
         return _calls({wanted: tools[wanted]})
     if due := _due(prompt, attempts):
         _hold_numbers(prompt, tools)
         return _calls({name: tools[name] for name in due})
-    if _repeated(prompt):
+    if repeated:
         return [_answering(prompt)]
-    if sibling := _next_sibling(prompt, tools):
-        return _calls({sibling: tools[sibling]})
     _hold_numbers(prompt, tools)
     takes_text = any(_fields(one.parameters(), "string") for one in prompt.tools)
     if takes_text and without_used(codes(prompt.task), _given(prompt)):
@@ -183,10 +182,11 @@ def _tried_once(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> 
 
 
 def _due(prompt: Prompt, attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """The tools that were not tried yet and that the task cannot be solved without, as far as it shows.
+    """The tools that may be called while one is due: not tried yet, and the task cannot be solved without it, as far as it shows.
 
-    Those that it speaks of in words which no tool called so far accounts for; else, while a number of the task is unused, those that need a
-    number; while GBP and the like are, those that take an amount and a text; while it asks for a number and no result holds one, any.
+    Due is what the task speaks of in words which no tool called so far accounts for (where that is several, any tool may be called);
+    else, while a number of the task is unused, what needs a number; while GBP and the like are, what takes an amount and a text; while it
+    asks for a number and no result holds one, anything.
     """
     tried = {one.tool for one in attempts} | {one.call.tool for one in prompt.done}
     fresh = [one for one in prompt.tools if one.name not in tried and not one.requires_approval]
@@ -194,8 +194,10 @@ def _due(prompt: Prompt, attempts: Sequence[Attempt]) -> tuple[str, ...]:
         return ()
     known = " ".join(_described(one) for one in prompt.tools if one.name in tried)
     spoken = {one.name: new_words(prompt.task, _described(one), known) for one in fresh}
-    if most := max(spoken.values()):
-        return tuple(name for name, count in spoken.items() if count == most)
+    named = [name for name, count in spoken.items() if count]
+    if named:
+        # Which of several comes first is for the model to say.
+        return tuple(named) if len(named) == 1 else tuple(one.name for one in prompt.tools)
     unused = unused_values(prompt)
     numeric = [one for one in fresh if _required_number(one.parameters())]
     if numeric and any(number_in(one) is not None for one in unused):
