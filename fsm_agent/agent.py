@@ -134,7 +134,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             dialect=dialect_for(dialect, model),
             memory=fitted(memory_of(memory), chosen),
             system=system,
-            ladder=rungs_of(ladder, fewer),
+            ladder=rungs_of(ladder, fewer, withhold=withhold),
             simpler=fewer,
             withhold=withhold,
             temperature=temperature_of(temperature),

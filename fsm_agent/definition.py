@@ -26,14 +26,20 @@ def known(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, .
     return names
 
 
-def rungs_of(ladder: Iterable[str] | None, simpler: tuple[str, ...]) -> tuple[str, ...]:
-    """The rungs in their order, by default `LADDER`. Raises `DefinitionError` for an unknown one, or for simpler tools that are none."""
+def rungs_of(ladder: Iterable[str] | None, simpler: tuple[str, ...], *, withhold: bool = False) -> tuple[str, ...]:
+    """The rungs in their order, by default `LADDER`. Raises `DefinitionError` for an unknown one, and for a rung or setting alone."""
     if ladder is None:
         return LADDER
     rungs = known("rung of the ladder", ladder, Rung)
     if Rung.SIMPLER in rungs and not simpler:
         raise DefinitionError(
             'the ladder has the rung "simpler", and no tools for it: name them, as in simpler=["calculator"]'
+        )
+    if simpler and Rung.SIMPLER not in rungs:
+        raise DefinitionError('simpler tools are named, and the ladder lacks their rung: put "simpler" into it')
+    if withhold and Rung.STRATEGY not in rungs:
+        raise DefinitionError(
+            'withhold=True is for the rung "strategy", and the ladder lacks it: put "strategy" into it'
         )
     return rungs
 

@@ -177,8 +177,12 @@ def test_what_is_true_of_a_run_passes() -> None:
             "did not hold 0 times of 1 that it was asked, not at least once; newest: held with {'steps': 1, 'max_steps': 1}",
         ),
         (
-            lambda run: assert_guard(run, "steps_spnt"),
-            "the guard steps_spnt held 0 times of 0 that it was asked, not at least once",
+            lambda run: assert_guard(run, "steps_spnt", times=0),
+            "no guard steps_spnt was asked; did you mean steps_spent?",
+        ),
+        (
+            lambda run: assert_guard(run, "low_confidence"),
+            "the guard low_confidence held 0 times of 0 that it was asked, not at least once",
         ),
     ],
 )

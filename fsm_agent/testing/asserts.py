@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from types import EllipsisType
 from typing import Any, Final, Protocol
 
 from fsm_agent.alphabet import State, Status, StopReason
+from fsm_agent.guards import GUARDS
 from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.table import Row
 from fsm_agent.testing.tool import ScriptedTool
@@ -87,10 +89,15 @@ def assert_answer(result: RunResult, answer: str) -> None:
 
 
 def assert_guard(run: Travelled, name: str, *, held: bool = True, times: int | None = None) -> None:
-    """A guard held (or, with `held=False`, did not hold) when it was asked: at least once, or exactly so many times."""
+    """A guard held (or, with `held=False`, did not hold) when it was asked: at least once, or exactly so many times.
+
+    A name that is nearly one of the table's guards, and was not asked, is taken for misspelt.
+    """
     __tracebackhide__ = True
     asked = [one for record in _transitions(run) for one in record.guards if one.guard == name]
     found = [one for one in asked if one.result is held]
+    if not asked and name not in GUARDS and (near := get_close_matches(name, GUARDS, n=1)):
+        raise AssertionError(f"no guard {name} was asked; did you mean {near[0]}?\n{told(run)}")
     if len(found) == times or (times is None and found):
         return
     said = "held" if held else "did not hold"

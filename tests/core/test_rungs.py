@@ -229,7 +229,8 @@ def test_without_a_stop_the_run_goes_on_to_the_circuit() -> None:
 def test_the_rungs_are_taken_in_the_order_that_is_given(ladder: list[str] | None, taken: list[Event]) -> None:
     """The first that is left is taken; what changes the run once, and a strategy again where nothing below is left."""
     model = ScriptedModel([*(call("weather", city=f"c{n}") for n in range(3)), "no idea"])
-    result = agent_of(model, simpler=["weather"], ladder=ladder).invoke("How warm is it?")
+    simpler = ["weather"] if ladder is None or "simpler" in ladder else []
+    result = agent_of(model, simpler=simpler, ladder=ladder).invoke("How warm is it?")
     assert rungs(result) == taken
 
 
@@ -307,3 +308,17 @@ def test_chinese_models_are_told_in_chinese() -> None:
         in model.requests[1].text
     )
     assert "从现在起只有这些工具：basic。" in model.requests[2].text
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"simpler": ["basic"], "ladder": ["strategy"]}, "simpler"),
+        ({"withhold": True, "ladder": ["fallback", "answer"]}, "strategy"),
+        ({"ladder": ["simpler"]}, "no tools for it"),
+    ],
+)
+def test_a_setting_without_its_rung_is_refused(setting: dict[str, Any], said: str) -> None:
+    """What would never be used is an error when the agent is made, not a surprise later."""
+    with pytest.raises(DefinitionError, match=said):
+        agent_of(ScriptedModel([]), **setting)
