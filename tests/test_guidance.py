@@ -101,6 +101,7 @@ def test_a_result_offers_its_short_values(text: str, values: tuple[str, ...]) ->
         ("team", "support team", "unknown team 'support team'; known: design, support", ("support",)),
         ("product", "Desk", "unknown product 'Desk'", ()),
         ("city", "Veloria", "unknown city 'Veloria'; known: tamsin, kellmar", ()),
+        ("department", "市场部负责人", "未知部门 '市场部负责人'; 已知: 市场部, 财务部", ("市场部",)),
         ("product", "苹", "未知商品 '苹'; 已知: 苹果, 香蕉", ()),
     ],
 )

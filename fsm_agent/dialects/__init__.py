@@ -40,6 +40,6 @@ def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
         if given not in DIALECTS:
             raise DefinitionError(f"dialect {given!r} does not exist; there are {', '.join(DIALECTS)}")
         return DIALECTS[given]()
-    if isinstance(given, type) or not callable(getattr(given, "compose", None)):
+    if isinstance(given, type) or not callable(getattr(type(given), "compose", None)):
         raise DefinitionError(f"dialect={given!r} is no dialect: give a Dialect, or one of {', '.join(DIALECTS)}")
     return given

@@ -175,6 +175,7 @@ def corrections(name: str, value: str, error: str) -> tuple[str, ...]:
     words = {word: said for word, said in words.items() if word not in (given, name.casefold())}
     near = difflib.get_close_matches(given, words, 3, _NEAR)
     parts = [part for part in given.split() if part in words] if " " in given else []
+    parts += [word for word in words if not word.isascii() and len(word) > 1 and word in given]
     return tuple(words[one] for one in dict.fromkeys([*near, *parts]))
 
 
