@@ -43,41 +43,8 @@ _VERBS: Final = frozenset(
     ["get", "find", "look", "query", "fetch", "read", "search", "show", "lookup", "check", "list"]
 )
 _ASKING: Final = frozenset(
-    [
-        *(
-            "about",
-            "does",
-            "from",
-            "give",
-            "have",
-            "into",
-            "many",
-            "much",
-            "name",
-            "number",
-            "please",
-            "tell",
-            "that",
-            "their",
-            "them",
-        ),
-        *(
-            "there",
-            "these",
-            "they",
-            "this",
-            "those",
-            "what",
-            "when",
-            "where",
-            "which",
-            "whose",
-            "will",
-            "with",
-            "would",
-            "your",
-        ),
-    ]
+    "about from give have into many much name number please tell that their them there these they those what when where which whose will "
+    "with would your".split()
 )
 """Words that a task and the description of any tool may share by chance."""
 _WANTS_NUMBER: Final = re.compile(

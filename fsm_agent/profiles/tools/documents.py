@@ -17,6 +17,7 @@ from fsm_agent.tools.call import ToolRefusal
 from fsm_agent.tools.confined import Root
 from fsm_agent.tools.results import SHORT_MARKER, ToolResult, cut
 from fsm_agent.tools.spec import Tool, tool
+from fsm_agent.words import telling_words
 
 __all__ = ["read_documents", "search_documents"]
 
@@ -26,11 +27,6 @@ _MAX_BYTES: Final = 200_000
 _MAX_TOTAL: Final = 10_000_000
 _MAX_DEPTH: Final = 16
 _SHOWN: Final = 300
-_WORD: Final = re.compile(r"[^\W_]+")
-_CHINESE: Final = re.compile(r"[\u3400-\u9fff]")
-_EMPTY: Final = frozenset(
-    "a an and are as at by can do does for how in is it many may much of on one or the to what which with".split()
-)
 
 
 def search_documents(folder: Path | None = None) -> Tool:
@@ -40,7 +36,7 @@ def search_documents(folder: Path | None = None) -> Tool:
     Raises `ToolDefinitionError` when there is no such directory, or no text file in it.
     """
     texts = _reference() if folder is None else read_documents(folder)
-    words = {name: Counter(_words(f"{name} {text}")) for name, text in texts.items()}
+    words = {name: Counter(telling_words(f"{name} {text}")) for name, text in texts.items()}
     spread = Counter(word for counts in words.values() for word in counts)
 
     @tool("search_documents", idempotent=True, not_for="arithmetic, or what is not in these documents")
@@ -53,7 +49,7 @@ def search_documents(folder: Path | None = None) -> Tool:
             query: The words to look for.
             limit: Passages at most.
         """
-        wanted = set(_words(query))
+        wanted = set(telling_words(query))
         if not wanted:
             raise ToolRefusal("the query has no word that could be looked for; name what the text is about")
         scores = {
@@ -113,14 +109,6 @@ def _reference() -> dict[str, str]:
     }
 
 
-def _words(text: str) -> Iterator[str]:
-    for found in _WORD.findall(text.lower()):
-        if _CHINESE.match(found):
-            yield from (found[at : at + 2] for at in range(max(len(found) - 1, 1)))
-        elif found not in _EMPTY:
-            yield found
-
-
 def _weight(documents: int, of: int) -> float:
     """A word that few documents hold says more."""
     return math.log(1 + of / documents)
@@ -129,5 +117,5 @@ def _weight(documents: int, of: int) -> float:
 def _passage(text: str, wanted: set[str]) -> str:
     """The paragraph that holds most of the words, the longer one of two, cut to some lines."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
-    best = max(paragraphs, key=lambda part: (len(wanted & set(_words(part))), len(part)), default="")
+    best = max(paragraphs, key=lambda part: (len(wanted & set(telling_words(part))), len(part)), default="")
     return cut(best, _SHOWN, SHORT_MARKER)
