@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Registry, tool
+from fsm_agent import Registry, Tool, tool
 from fsm_agent.dialects import GuidedJson, JsonAction, Native, dialect_for
 from fsm_agent.dialects.base import Answer, Calls, Done, Prompt, Purpose
 from fsm_agent.dialects.guided_texts import GUIDES, Guide
@@ -45,7 +45,7 @@ class Moment:
 
     def prompt(self, purpose: Purpose = "plan") -> Prompt:
         """What the dialect is asked with."""
-        registry = Registry(self.tools)
+        registry = Registry([one if isinstance(one, Tool) else tool(idempotent=True)(one) for one in self.tools])
         tools = tuple(registry) if purpose == "plan" else ()
         return Prompt(
             system=self.texts.system,
@@ -97,7 +97,7 @@ def test_there_is_no_answer_before_a_tool_was_tried() -> None:
 
 
 def test_there_is_no_answer_before_a_tool_that_the_task_speaks_of_was_tried() -> None:
-    """Half way is not solved: a tool shares words with the task that no tool called so far accounts for."""
+    """Half way is not solved: a look-up shares words with the task that no tool called so far accounts for."""
     half = WEATHER.after("get_capital", {"country": "Veloria"}, "Tamsin")
     assert set(half.variants()) == {"get_weather"}
     twice = half.after("get_capital", {"country": "Veloria"}, "Tamsin")
@@ -116,6 +116,8 @@ def test_there_is_no_answer_before_a_tool_that_the_task_speaks_of_was_tried() ->
     assert "FINISH" in forbidden.variants(), "a task may also say what not to do"
     asking = replace(half, tools=(tool(requires_approval=True)(t.get_weather), t.get_capital))
     assert "FINISH" in asking.variants(), "what needs a person is never pressed"
+    for effect in (tool(t.get_weather), tool(idempotent=True, exclusive=True)(t.get_weather)):
+        assert "FINISH" in replace(half, tools=(effect, t.get_capital)).variants(), "nor what may have an effect"
     chief = Moment("市场部负责人的分机号是多少?", (t.query_chief, t.query_phone), ZH)
     assert set(chief.after("query_chief", {"department": "市场部"}, "高飞").variants()) == {"query_phone"}
 

@@ -6,9 +6,9 @@ concluded without a model is therefore said in the prompt, and where a server ta
 - A reply is a short thought, whether the task is solved, and an action that agrees with that.
 - There is no answer before a tool was tried, nor before each code of the task (an id, a date, a file) was used. A task that needs no
   tool should be given to an agent without tools, or to `json_action`.
-- Nor while another tool, untried and without need of approval, is due: one that the task speaks of in words which no tool called so far
-  accounts for (unless the task says what not to do); one that takes a number, or an amount and a unit, that no call has used; any, when
-  the task asks how many and no result holds a number.
+- Nor while a look-up (a tool declared `idempotent`, not `exclusive`, without approval) that was not tried is due: one that the task
+  speaks of in words which no tool called so far accounts for (unless the task says what not to do); one that takes a number, or an amount
+  and a unit, that no call has used; any, when the task asks how many and no result holds a number.
 - The answer holds the newest result, where that is one short value.
 - Codes like GBP are what a tool takes that needs as many texts as the task gives codes.
 - Numbers and codes of the task that no call has used are named. What a look-up was asked about one code, it is asked about the next

@@ -182,14 +182,14 @@ def _tried_once(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> 
 
 
 def _due(prompt: Prompt, attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """The tools that may be called while one is due: not tried yet, and the task cannot be solved without it, as far as it shows.
+    """The tools that may be called while one is due: harmless, not tried yet, and the task cannot be solved without it, as far as it shows.
 
     Due is what the task speaks of in words which no tool called so far accounts for (where that is several, any tool may be called);
     else, while a number of the task is unused, what needs a number; while GBP and the like are, what takes an amount and a text; while it
     asks for a number and no result holds one, anything.
     """
     tried = {one.tool for one in attempts} | {one.call.tool for one in prompt.done}
-    fresh = [one for one in prompt.tools if one.name not in tried and not one.requires_approval]
+    fresh = [one for one in prompt.tools if one.name not in tried and _harmless(one)]
     if not fresh:
         return ()
     known = " ".join(_described(one) for one in prompt.tools if one.name in tried)
@@ -206,6 +206,11 @@ def _due(prompt: Prompt, attempts: Sequence[Attempt]) -> tuple[str, ...]:
         return tuple(one.name for one in numeric if _fields(one.parameters(), "string"))
     answered = any(one.isdigit() for done in prompt.done for one in done.result.text)
     return () if answered or not wants_number(prompt.task) else tuple(one.name for one in fresh)
+
+
+def _harmless(tool: Tool) -> bool:
+    """A look-up, which may be pressed on the model: declared `idempotent`, shares what it works on with others, needs no approval."""
+    return tool.idempotent and not tool.exclusive and tool.requires_approval is False
 
 
 def _described(tool: Tool) -> str:
@@ -228,11 +233,8 @@ def _hold_capitals(prompt: Prompt, tools: Schemas) -> None:
 
 
 def _next_sibling(prompt: Prompt, tools: Schemas) -> str:
-    """The look-up that was asked about one code of the task, while another code of the same form was used by no call yet.
-
-    A look-up is a tool that is declared `idempotent`, shares what it works on with others, and needs no approval.
-    """
-    harmless = {one.name for one in prompt.tools if one.idempotent and not one.exclusive and not one.requires_approval}
+    """The look-up that was asked about one code of the task, while another code of the same form was used by no call yet."""
+    harmless = {one.name for one in prompt.tools if _harmless(one)}
     unused = unused_values(prompt)
     for done in reversed(prompt.done):
         for name, value in done.call.arguments.items() if done.call.tool in harmless else ():

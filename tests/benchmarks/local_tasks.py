@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fsm_agent import Tool, tool
 from tests.benchmarks import local_more_tools as m
 from tests.benchmarks import local_tools as t
 
@@ -23,12 +24,17 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task: `tools` are the functions the model may call, `right` judges the final answer."""
+    """One task: `functions` are what the model may call, all pure; `right` judges the final answer."""
 
     kind: str
     text: str
-    tools: tuple[Function, ...]
+    functions: tuple[Function, ...]
     right: Callable[[str], bool]
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The functions as tools, declared to be the look-ups that they are."""
+        return tuple(tool(idempotent=True)(one) for one in self.functions)
 
 
 def numbers_in(text: str) -> set[float]:
@@ -62,11 +68,11 @@ def _words(*accepted: str, wrong: tuple[str, ...] = ()) -> Callable[[str], bool]
 def _numeric(
     kind: str, text: str, tools: tuple[Function, ...], expected: float, *, also: tuple[float, ...] = ()
 ) -> Task:
-    return Task(kind=kind, text=text, tools=tools, right=_number(expected, text, also=also))
+    return Task(kind=kind, text=text, functions=tools, right=_number(expected, text, also=also))
 
 
 def _verbal(kind: str, text: str, tools: tuple[Function, ...], *accepted: str, wrong: tuple[str, ...] = ()) -> Task:
-    return Task(kind=kind, text=text, tools=tools, right=_words(*accepted, wrong=wrong))
+    return Task(kind=kind, text=text, functions=tools, right=_words(*accepted, wrong=wrong))
 
 
 _FOUR = (t.add, t.subtract, t.multiply, t.divide)
