@@ -131,7 +131,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """`tool` at most `times` times in a run. Calls that failed, timed out or are in doubt count. The mark is how many began.
+    """`tool` at most `times` times in a run, whatever its arguments. Calls that failed, timed out or are in doubt count.
+
+    The mark is how many began. A tool that is `once` is another thing: one and the same call, which may be made again when it failed.
 
     A call that a crash left in doubt counts once, also when a person has it run again.
     """

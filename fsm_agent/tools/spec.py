@@ -58,7 +58,8 @@ class Tool:
     """The same call with the same result is no loop (a poll)."""
     once: bool = False
     """The same call takes effect once a run at most. When it has succeeded, or a person has said what it gave, a repeat is told that and is
-    not executed; nor is it when its outcome is unknown (a time-out, a crash), unless the tool is idempotent."""
+    not executed; nor is it when its outcome is unknown (a time-out, a crash), unless the tool is idempotent. How often a tool is called,
+    whatever the arguments, is bounded by `fsm_agent.policy.AtMost`."""
     retry: int | None = None
     """Tries after a failed one; None = the run's `max_retries`, but none for a wrong value (`ValueError`, `LookupError`,
     `ArithmeticError`)."""
