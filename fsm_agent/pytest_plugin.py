@@ -5,6 +5,7 @@ pytest loads it wherever the package is installed, so that it imports nothing of
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 from collections.abc import Callable, Generator, Iterator
@@ -55,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _report(text: str) -> tuple[str, str]:
     kind, _, file = text.partition(":")
     if kind not in _REPORTS or bool(file) is kind.startswith("term"):
-        raise ValueError(
+        raise argparse.ArgumentTypeError(
             f"{text!r} is none of {', '.join(_REPORTS)}; all but term and term-all need a file: {kind}:FILE"
         )
     return kind, file
@@ -162,7 +163,7 @@ def _rows(name: str | None) -> Any:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(f"--fsm-cov-table={name}: {error}; write MODULE:ATTR") from error
-    found = getattr(found, "_machine", found) if not hasattr(found, "rows") else found
+    found = getattr(found, "machine", found)
     return getattr(found, "rows", found)
 
 

@@ -59,8 +59,6 @@ def test_who_does_not_ask_notices_nothing(pytester: pytest.Pytester) -> None:
     """Without an option nothing is counted and nothing printed, and the machine is as it was."""
     pytester.makepyfile(
         """
-        import sys
-
         def test_nothing(request):
             assert not request.config.pluginmanager.has_plugin("fsm_agent_coverage")
         """
@@ -194,22 +192,25 @@ def test_a_report_that_there_is_not_is_refused(pytester: pytest.Pytester, report
     """Before any test: the kinds are listed."""
     found = run(pytester, f"--fsm-cov-report={report}")
     assert found.ret == pytest.ExitCode.USAGE_ERROR
-    found.stderr.fnmatch_lines(["*--fsm-cov-report*"])
+    found.stderr.fnmatch_lines([f"*--fsm-cov-report: '{report}' is none of term, term-all, markdown, *"])
 
 
 def test_a_table_of_ones_own_is_measured_by_name(pytester: pytest.Pytester) -> None:
-    """Rows or a machine; what other tables did is said, not counted. A name that there is not is refused."""
+    """Rows, a machine or an agent; what other tables did is said, not counted. A name that there is not is refused."""
     pytester.syspathinsert()
     pytester.makepyfile(
         mine="""
+        from fsm_agent import Agent
         from fsm_agent.alphabet import Event, State, StopReason
         from fsm_agent.guards import Guard
         from fsm_agent.machine import Machine
-        from fsm_agent.table import TABLE, Row
+        from fsm_agent.table import TABLE, Row, Table
+        from fsm_agent.testing import ScriptedModel
 
         RICH = Guard("rich", "there is plenty", lambda ctx: (ctx.usage.total > 5, {"tokens": ctx.usage.total}))
         ROWS = (Row(State.DECIDE, Event.DECIDED, State.ABORT, (RICH,), StopReason.DENIED), *TABLE)
         MACHINE = Machine(ROWS)
+        AGENT = Agent(ScriptedModel(["x"]), table=Table(rows=ROWS))
         """,
         test_mine="""
         from fsm_agent import State
@@ -221,7 +222,7 @@ def test_a_table_of_ones_own_is_measured_by_name(pytester: pytest.Pytester) -> N
             assert at(State.DECIDE).fire().target is State.PLAN
         """,
     )
-    for name in ("mine:ROWS", "mine:MACHINE"):
+    for name in ("mine:ROWS", "mine:MACHINE", "mine:AGENT"):
         found = run(pytester, f"--fsm-cov-table={name}")
         found.stdout.fnmatch_lines(
             [
@@ -288,7 +289,7 @@ def test_nothing_exercised_is_no_percent_and_all_is_a_hundred() -> None:
 
 
 def test_the_diagram_marks_what_never_fired() -> None:
-    """Rows that fired are drawn with how often, all others grey and dashed; Mermaid itself reads it."""
+    """Rows that fired are drawn with how often, all others grey and dashed."""
     with collecting(Coverage()) as coverage:
         for _ in range(3):
             DEFAULT_MACHINE.fire(State.DECIDE, Event.DECIDED, at(State.DECIDE).context)
