@@ -334,6 +334,14 @@ def test_the_demo_prints_what_the_page_shows(name: str) -> None:
     assert set(shown.splitlines()) <= set(done.err.splitlines())
 
 
+def test_the_certificate_begins_as_the_page_shows() -> None:
+    """The lines shown for `fsm-agent verify --max-steps 5` are its first, whatever time it took."""
+    shown = next(one.text for one in blocks_of(TEXTS[REFERENCE]) if one.text.startswith("verified: "))
+    printed = str(Agent(ScriptedModel([]), limits=Limits(max_steps=5)).verify())
+    untimed = [re.sub(r", [\d.]+ s$", "", text, flags=re.MULTILINE) for text in (printed, shown)]
+    assert untimed[0].startswith(untimed[1])
+
+
 # ---------------------------------------------------------------- what is claimed
 
 

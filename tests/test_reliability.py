@@ -29,7 +29,7 @@ def test_the_tasks_of_a_seed_are_always_the_same() -> None:
     assert sum(one.huge for one in work) >= 10
 
 
-def test_the_rates_are_those_that_the_authors_measured() -> None:
+def test_the_rates_are_those_that_the_reference_names() -> None:
     """Eight percent are fenced and eighteen are not JSON."""
     assert RATES[Fault.FENCED] == 0.08
     assert sum(rate for fault, rate in RATES.items() if fault.startswith("not JSON")) == pytest.approx(0.18)

@@ -1,4 +1,4 @@
-"""What becomes of 200 seeded tasks with a model and tools that fail at the rates which practitioners measured.
+"""What becomes of 200 seeded tasks with a model and tools that fail at given rates.
 
     python -m tests.benchmarks.reliability [--tasks 200] [--seed 1] [--only NAME] [--engine] [--own-caps] [--verbose]
 
@@ -14,8 +14,8 @@ are the same stream for everybody; a fault has the form of the protocol that the
 
 A call that hangs is over after 1.2 s; who is still waiting then has no time-out. Steps are replies of the model; tokens are estimated
 by one rule over all that is sent (messages and tool schemas) and said. A run that crashes early is cheap, so that tokens are also told per
-completed task; "small" leaves out the tasks that read a result of 500 KB. The rates were measured with text protocols: hosted models break
-the arguments of native calls less often, so for those look at JSON and ReAct. Needs the extra `bench`; without it only the engine runs.
+completed task; "small" leaves out the tasks that read a result of 500 KB. The rates of fenced and non-JSON replies are what practitioners
+reported of text protocols, the others are chosen; so look at JSON and ReAct first. Without the extra `bench` only the engine runs.
 """
 
 from __future__ import annotations

@@ -74,9 +74,9 @@ RATES: Final = {
     Fault.EMPTY: 0.03,
     Fault.CUT: 0.03,
 }
-"""The share of replies that each fault strikes. The first 26 % are what the authors measured; they report the others without a rate."""
+"""The share of replies that each fault strikes. The first 26 % are what practitioners reported; the others are chosen."""
 _BURSTS: Final = (1, 1, 1, 2, 4, 7, 14, 18)
-"""How often the last call is repeated, once it is; 7, 14 and 18 are what the authors saw. It ends when the model is told."""
+"""How often the last call is repeated, once it is; 7, 14 and 18 are what practitioners reported. It ends when the model is told."""
 
 
 class Capped(BaseException):

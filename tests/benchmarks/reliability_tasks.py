@@ -45,7 +45,7 @@ ADDING_UP: Final = frozenset({"append_line", "refund"})
 
 
 SIZES: Final[Mapping[int, int]] = {1: 15, 2: 25, 3: 30, 4: 20, 5: 10}
-"""One to five calls with their weights; about three on average, as the authors count."""
+"""One to five calls with their weights; about three on average."""
 _PLACES: Final = ("north", "south", "east", "west", "hub", "dock", "yard", "pier", "gate", "depot", "annex")
 
 
