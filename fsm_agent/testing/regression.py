@@ -115,7 +115,7 @@ class _Draft:
         self.effects: set[str] = set()
         self.model: list[Code] = []
         self.decisions: list[Code] = []
-        self.tools = {one["name"]: _Tool(one, _variable(one["name"])) for one in self.setup["tools"]}
+        self.tools = {one["name"]: _Tool(one, f"tool_{_variable(one['name'])}") for one in self.setup["tools"]}
         self.seen: list[Any] = []
         self.one_by_one = False
         self.limits = Limits(**self.setup["limits"])
@@ -159,7 +159,7 @@ class _Draft:
         finish = body["finish"] or ("length" if body["truncated"] else "stop")
         plain = finish in ("stop", "tool_calls")
         self.kit |= {"reply", *(["Call"] if calls else [])}
-        return Code(call_of("reply", body["text"], *calls, usage=usage, **({} if plain else {"finish_reason": finish})))
+        return call_of("reply", body["text"], *calls, usage=usage, **({} if plain else {"finish_reason": finish}))
 
     def _failed(self, body: Mapping[str, Any]) -> Code:
         self.seen.append(body["message"])
@@ -170,8 +170,8 @@ class _Draft:
         code = _OVERFLOW if body["overflow"] else None if passing or body["status"] < 500 else _HOPELESS  # noqa: PLR2004 - HTTP
         given = {"status": body["status"], "retry_after": body["retry_after"], "code": code}
         self.kit.add("model_error")
-        return Code(
-            call_of("model_error", body["error"], body["message"], **{k: v for k, v in given.items() if v is not None})
+        return call_of(
+            "model_error", body["error"], body["message"], **{k: v for k, v in given.items() if v is not None}
         )
 
     # ------------------------------------------------------------ tools and people
@@ -191,7 +191,7 @@ class _Draft:
         text = result["text"] if result["full"] is None else result["full"]
         self.seen.append(text)
         if result["ok"]:
-            return Code(literal(text))
+            return literal(text)
         if not result["executed"]:
             raise RunError(f"this run cannot be made a test: the tool {result['tool']} was taken away while it ran")
         if result["error"] == "timeout":
@@ -200,10 +200,10 @@ class _Draft:
             return Code(f"Delay({(kept['timeout'] or self.limits.tool_timeout) + 1!r}, 'too late')")
         self.kit.add("tool_error")
         if result["error"] == "failed":
-            return Code(call_of("tool_error", "ToolRefusal", text, retryable=False))
+            return call_of("tool_error", "ToolRefusal", text, retryable=False)
         words = self._words(result)
         given = {} if result["retryable"] else {"retryable": False}
-        return Code(call_of("tool_error", result["error"], words, **given))
+        return call_of("tool_error", result["error"], words, **given)
 
     def _words(self, result: Mapping[str, Any]) -> str:
         """What the exception said, out of what the model read of it."""
@@ -219,7 +219,7 @@ class _Draft:
             kind = str(decision.pop("kind")).capitalize()
             decision.pop("digest", None)
             self.effects.add(kind)
-            self.decisions.append(Code(call_of(kind, **{name: one for name, one in decision.items() if one})))
+            self.decisions.append(call_of(kind, **{name: one for name, one in decision.items() if one}))
         self._now = max(self._now, body["at"])
 
     # ------------------------------------------------------------ the text
@@ -345,7 +345,7 @@ def _listed(before: str, items: Sequence[Code], after: str) -> Iterator[str]:
     yield f"]{after}"
 
 
-def _made(data: Mapping[str, Any], package: Any) -> str:
+def _made(data: Mapping[str, Any], package: Any) -> Code:
     """The code that makes a dialect or memory of this package again. Raises `RunError` for anybody else's."""
     name = data.get("class")
     if name not in package.__all__:
@@ -354,7 +354,7 @@ def _made(data: Mapping[str, Any], package: Any) -> str:
         )
     usual = {one.name: one.default for one in dataclasses.fields(getattr(package, str(name)))}
     fields = {
-        key: Code(_made(value, package)) if isinstance(value, Mapping) else value
+        key: _made(value, package) if isinstance(value, Mapping) else value
         for key, value in data["fields"].items()
         if key not in usual or usual[key] != value
     }
@@ -362,8 +362,8 @@ def _made(data: Mapping[str, Any], package: Any) -> str:
 
 
 def _variable(name: str) -> str:
-    """A Python name for `name` that no name of the file is."""
-    return "tool_" + re.sub(r"\W", "_", name) if not name[:1].isdigit() else re.sub(r"\W", "_", name)
+    """`name` with what cannot stand in a Python name taken out, to stand behind a prefix."""
+    return re.sub(r"\W", "_", name)
 
 
 def _line(text: str) -> str:

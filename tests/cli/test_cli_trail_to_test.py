@@ -212,6 +212,17 @@ def test_a_secret_is_written_only_when_asked_for(tmp_path: Path) -> None:
         passes(text)
 
 
+def test_names_of_any_spelling_are_names_in_the_file(tmp_path: Path) -> None:
+    """A tool may begin with a digit or hold a dash, and the test is named after its run alone."""
+    looks = [ScriptedTool(name, ["found"], args={"q": str}) for name in ("3d-look", "class")]
+    model = ScriptedModel([*(call(one.name, q="x") for one in looks), "done"])
+    agent = Agent(model, looks, store=tmp_path / "runs.db", logger=silent_logger())
+    run_id = agent.invoke("Look.", {"configurable": {"run_id": "my run"}}).run_id
+    text = as_test(agent.journal.entries(run_id))
+    assert "def test_run_my_run() -> None:" in text
+    passes(text)
+
+
 @pytest.mark.parametrize("text", ['"""', "\\", '"; import os; "', "\x00\u2028\ud800", "{x!r}", "#" * 300, "'''\n\n"])
 def test_nothing_that_was_said_becomes_code(tmp_path: Path, text: str) -> None:
     """Task, replies, arguments and results are data in the file, whatever they hold."""
