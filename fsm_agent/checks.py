@@ -85,20 +85,22 @@ def _named(own: Sequence[OwnState]) -> None:
             _word("event", event, upper=False)
 
 
-def _word(what: str, name: str, *, upper: bool) -> None:
+def _word(what: str, name: str, *, upper: bool, row: str = "") -> None:
     if not name.isidentifier() or len(name) > _MOST_CHARS:
         raise TableError(
-            f"the {what} {str(name)!r} must be one word of letters, digits and _, at most {_MOST_CHARS} of them"
+            f"the {what} {str(name)!r} must be one word of letters, digits and _, at most {_MOST_CHARS} of them",
+            row=row,
         )
     if name != (name.upper() if upper else name.lower()):
         case = "capitals, as in COMPLIANCE" if upper else "small letters, as in cleared"
         raise TableError(
-            f"the {what} {str(name)!r} must be written in {case}, so that no two names differ in that only"
+            f"the {what} {str(name)!r} must be written in {case}, so that no two names differ in that only", row=row
         )
     low = name.casefold()
     if low in _RESERVED or low.startswith(_PREFIXES):
         raise TableError(
-            f"the {what} {str(name)!r} has the name of an attribute of what the transitions library moves: give it another name"
+            f"the {what} {str(name)!r} has the name of an attribute of what the transitions library moves: give it another name",
+            row=row,
         )
 
 
@@ -120,10 +122,7 @@ def _known(row: Row, states: Collection[State], events: Collection[Event]) -> No
         if not isinstance(row.reason, StopReason):
             raise TableError(f"unknown reason {row.reason!r}: a reason is a StopReason", row=str(row))
         if row.reason.is_own:
-            try:
-                _word("reason", row.reason, upper=False)
-            except TableError as error:
-                raise TableError(str(error), row=str(row)) from error
+            _word("reason", row.reason, upper=False, row=str(row))
     if row.source in TERMINAL:
         raise TableError(f"{row.source} is terminal and cannot be left", row=str(row))
 

@@ -35,6 +35,11 @@ class Guard:
         off = [name for _, name, _, _ in Formatter().parse(self.sentence) if name is not None and values[name] is None]
         return f"never: {', '.join(off)} is off" if off else self.sentence.format(**values)
 
+    @property
+    def is_own(self) -> bool:
+        """True for one that is not of this package."""
+        return GUARDS.get(self.name) is not self
+
     def __copy__(self) -> Guard:
         return self
 

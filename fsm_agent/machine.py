@@ -17,7 +17,7 @@ from fsm_agent.alphabet import INITIAL, Event, State
 from fsm_agent.checks import check_table
 from fsm_agent.context import Cause, Context
 from fsm_agent.errors import GuardFailed, IllegalTransition
-from fsm_agent.guards import GUARDS, Compared, Guard
+from fsm_agent.guards import Compared, Guard
 from fsm_agent.states import BEHAVIOURS, Behaviour
 from fsm_agent.states.own import behaviours_of
 from fsm_agent.table import TABLE, Row, Table
@@ -153,7 +153,7 @@ class Machine:
 
 def _asked_by(guard: Guard) -> Callable[[Context], Compared]:
     """How a guard is asked. One of somebody's own is named when it fails, and what it compared is made plain JSON data."""
-    if GUARDS.get(guard.name) is guard:
+    if not guard.is_own:
         return guard.test
 
     def asked(ctx: Context) -> Compared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from enum import StrEnum
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 __all__ = ["OpenNames"]
@@ -38,17 +38,10 @@ class OpenNames(StrEnum):
         return self._value_ not in type(self)._value2member_map_
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        return _named, (type(self), self._value_)
+        return type(self).named, (self._value_,)
 
     def __copy__(self) -> Self:
         return self
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
-
-
-_Kind = TypeVar("_Kind", bound=OpenNames)
-
-
-def _named(kind: type[_Kind], name: str) -> _Kind:
-    return kind.named(name)

@@ -16,7 +16,6 @@ from fsm_agent import dialects, memory, reflection, temperature
 from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Setup
 from fsm_agent.errors import DefinitionError, TrailError, TrailVersion
-from fsm_agent.guards import GUARDS
 from fsm_agent.history import block, call_ids
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
@@ -82,7 +81,7 @@ def _own_table(machine: Machine) -> dict[str, Any]:
     """What a table of one's own has that the built-in one does not, by name, for whoever reads the trail without it."""
     if machine.rows == TABLE:
         return {}
-    guards = {guard.name for row in machine.rows for guard in row.guards if GUARDS.get(guard.name) is not guard}
+    guards = {guard.name for row in machine.rows for guard in row.guards if guard.is_own}
     known = {str(row) for row in TABLE}
     rows = [
         str(row) for row in machine.rows if str(row) not in known and row.event not in (Event.CANCELLED, Event.BROKE)

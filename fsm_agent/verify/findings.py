@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final
 
-from fsm_agent.guards import GUARDS
 from fsm_agent.ladder import Rung
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Evaluated, Machine
@@ -165,11 +164,12 @@ def _look(judge: Judge, row: Row, happened: Happened, seen: _Held) -> None:
     ctx = judge.context(happened.after, happened.choice)
     seen.met = True
     # A guard of one's own may answer either way.
-    results = {guard.name: GUARDS.get(guard.name) is not guard or guard.test(ctx)[0] for guard in row.guards}
+    results = {guard.name: guard.is_own or guard.test(ctx)[0] for guard in row.guards}
     seen.ever |= {name for name, result in results.items() if result}
     if all(results.values()):
-        for led in judge.fire(happened.event, happened.after, happened.choice):
-            seen.taken_by[judge.machine.rows[led.place]] += 1
+        seen.taken_by.update(
+            judge.machine.rows[place] for place in judge.fire(happened.event, happened.after, happened.choice)
+        )
 
 
 def _why(judge: Judge, row: Row, seen: _Held) -> str:

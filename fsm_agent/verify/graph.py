@@ -144,12 +144,11 @@ class _Explorer:
             yield Arc(place, spent, counts, spent, wait)
 
     def led(self, happened: Happened) -> Collection[int]:
-        """The places of the rows that may fire: one, but for guards of one's own."""
+        """The places of the rows that may fire."""
         key = (happened.after.state, happened.event)
         known = self.asked.get(key) if key in self.sure else None
         if known is None:
-            known = {led.place for led in self.judge.fire(happened.event, happened.after, happened.choice)}
-            self.asked[key] = known
+            known = self.asked[key] = self.judge.fire(happened.event, happened.after, happened.choice)
         return known
 
     def breach(self, kind: str, sentence: str, source: int, row: int) -> None:

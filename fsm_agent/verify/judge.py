@@ -6,7 +6,7 @@ Guards of one's own may read what a configuration leaves out, so they are given 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 
@@ -14,7 +14,7 @@ from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.context import Cause, Context, Failure, Setup
 from fsm_agent.dialects import dialect_for
 from fsm_agent.effects import Call, ModelFailed, Result, Usage
-from fsm_agent.guards import GUARDS, Compared, Guard
+from fsm_agent.guards import Compared, Guard
 from fsm_agent.history import block, task_block
 from fsm_agent.ladder import Rung, backoff, wanted_rung
 from fsm_agent.machine import Machine
@@ -73,13 +73,6 @@ class _Unsaid(BaseException):
     """A guard of one's own was asked that no answer was chosen for. No `Exception`, because the machine makes others of those."""
 
 
-class Led(NamedTuple):
-    """Where a configuration is led: by the row in this place of the table, with these answers of guards of one's own."""
-
-    place: int
-    answers: tuple[tuple[str, bool], ...]
-
-
 class Judge:
     """The machine under `bounds`, and the contexts that it is asked about."""
 
@@ -105,7 +98,7 @@ class Judge:
     def _with_answers(self) -> Machine:
         """The machine, with guards of one's own that give the answers chosen here."""
         guards = {guard.name: guard for row in self.machine.rows for guard in row.guards}
-        given = {name: self._chosen(name) for name, guard in guards.items() if GUARDS.get(name) is not guard}
+        given = {name: self._chosen(name) for name, guard in guards.items() if guard.is_own}
         if not given:
             return self.machine
         rows = tuple(
@@ -123,9 +116,12 @@ class Judge:
 
         return Guard(name, name, test)
 
-    def fire(self, event: Event, after: Config, choice: Choice) -> list[Led]:
-        """What the machine gives, for each answer of guards of one's own. Its laws see to it that a row lets `event` through."""
-        ctx, found = self.context(after, choice), []
+    def fire(self, event: Event, after: Config, choice: Choice) -> set[int]:
+        """The places of the rows that may fire: one, but for guards of one's own, which are given each answer.
+
+        The laws of a table see to it that some row lets `event` through.
+        """
+        ctx, found = self.context(after, choice), set[int]()
         open_: list[dict[str, bool]] = [{}]
         while open_:
             self._answers = answers = open_.pop()
@@ -134,7 +130,7 @@ class Judge:
             except _Unsaid as unsaid:
                 open_ += [{**answers, str(unsaid): False}, {**answers, str(unsaid): True}]
                 continue
-            found.append(Led(self._places[id(fired.row)], tuple(answers.items())))
+            found.add(self._places[id(fired.row)])
         return found
 
     def rung(self, config: Config) -> Rung | None:

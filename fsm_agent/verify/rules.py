@@ -149,7 +149,7 @@ def _past_a_limit(config: Config, happened: Happened, row: Row, limits: Limits) 
 def _claimed(judge: Judge, row: Row, after: Config, choice: Choice) -> Broken:
     """A reason must be true, and at a limit an answer is asked for where one may be. A guard of your own says itself what is true."""
     claim = None if row.reason is None else _SAYS.get(row.reason)
-    if claim is None or any(GUARDS.get(guard.name) is not guard for guard in row.guards):
+    if claim is None or any(guard.is_own for guard in row.guards):
         return
     ctx = judge.context(after, choice)
     if not GUARDS[claim].test(ctx)[0]:
