@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from fsm_agent.demo import demo_tools
+from fsm_agent.profiles import NAMES, profiles
 from fsm_agent.tools.builtin import calculator, files, query_order, web_search
 from fsm_agent.tools.lint import MOST_ALIKE, Finding, Lint, lint
 from fsm_agent.tools.spec import Tool, tool
@@ -39,6 +40,7 @@ def test_our_own_tools_have_nothing_to_mend(tmp_path: Path) -> None:
     """The built-in tools keep the rules that they are to be judged by."""
     assert lint([calculator, query_order, web_search, *files(tmp_path)]) == ()
     assert lint(demo_tools(tmp_path)) == ()
+    assert [lint(one.tools(None)) for one in profiles()] == [()] * len(NAMES)
 
 
 @pytest.mark.parametrize(

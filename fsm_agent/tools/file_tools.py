@@ -12,15 +12,16 @@ from pydantic import Field
 from fsm_agent.tools.confined import MAX_PATH_CHARS, Root
 from fsm_agent.tools.spec import Tool, tool
 
-__all__ = ["files"]
+__all__ = ["FileContent", "FilePath", "files", "new_name", "writer"]
 
 _MAX_LISTED: Final = 500
+_NAME: Final = 40
 
-_Path = Annotated[
+FilePath = Annotated[
     str,
     Field(description="Relative to the root, with /.", max_length=MAX_PATH_CHARS, examples=["notes/today.txt"]),
 ]
-_Content = Annotated[str, Field(description="The whole text of the file.")]
+FileContent = Annotated[str, Field(description="The whole text of the file.")]
 _Line = Annotated[int, Field(ge=1, description="First line to return.")]
 
 
@@ -39,7 +40,7 @@ def files(root: str | os.PathLike[str], *, max_bytes: int = 1_000_000) -> list[T
 
 def _reader(place: Root) -> Tool:
     @tool(idempotent=True, not_for="directories; use list_files")
-    def read_file(path: _Path, start_line: _Line = 1) -> str:
+    def read_file(path: FilePath, start_line: _Line = 1) -> str:
         """Read a text file (UTF-8). Long files come in parts: the end of a part says where to go on."""
         data, size, next_line = place.read(path, start_line)
         text = data.decode("utf-8", "replace").removeprefix("\ufeff")
@@ -52,30 +53,43 @@ def _reader(place: Root) -> Tool:
 
 def _writer(place: Root) -> Tool:
     @tool
-    def write_temp_file(path: _Path, content: _Content) -> str:
+    def write_temp_file(path: FilePath, content: FileContent) -> str:
         """Write text to a new file with a name of its own, directly below the root; path gives the end of that name."""
-        wanted = re.sub(r"[^\w.-]", "_", path.rpartition("/")[2])[-40:] or "file"
-        name = f"tmp-{secrets.token_hex(4)}-{wanted}"
+        name = new_name("tmp", path)
         place.write(name, content.encode())
         return f"Wrote {len(content)} characters to the new file {name} instead of {path}."
 
+    return writer(place, "write_file", fallback=write_temp_file)
+
+
+def new_name(beginning: str, path: str) -> str:
+    """A name that no file has yet, without directories, which ends as `path` does."""
+    wanted = re.sub(r"[^\w.-]", "_", path.rpartition("/")[2])[-_NAME:] or "file"
+    return f"{beginning}-{secrets.token_hex(8)}-{wanted}"
+
+
+def writer(place: Root, name: str, *, fallback: Tool, retry: int | None = None) -> Tool:
+    """The tool `name(path, content)`, which writes below `place`."""
+
     @tool(
+        name,
         idempotent=True,
         exclusive=True,
-        fallback=write_temp_file,
+        retry=retry,
+        fallback=fallback,
         not_for="adding to a file; it replaces the whole content",
     )
-    def write_file(path: _Path, content: _Content) -> str:
+    def write(path: FilePath, content: FileContent) -> str:
         """Write text to a file (UTF-8), replacing what it held. Missing directories are made."""
         place.write(path, content.encode())
         return f"Wrote {len(content)} characters to {path}."
 
-    return write_file
+    return write
 
 
 def _lister(place: Root) -> Tool:
     @tool(idempotent=True, not_for="reading a file; use read_file")
-    def list_files(path: _Path = "") -> str:
+    def list_files(path: FilePath = "") -> str:
         """List one directory: names, a / after directories, sizes in bytes. An empty path is the root."""
         entries = place.entries(path)
         lines = [

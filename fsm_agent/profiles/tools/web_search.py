@@ -56,7 +56,7 @@ def web_search(search: Search | None = None, *, fallback: Tool | None = None) ->
         engine: Engine = "google",
         limit: Annotated[int, Field(ge=1, le=10)] = 3,
     ) -> str:
-        """Search the web.
+        """Search the web. Gives the title, the address and a passage of each page found.
 
         Args:
             query: What to look for.
