@@ -165,7 +165,6 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             performer,
             self.conversations,
             self.setup,
-            machine=self.machine,
             journal=self._journal,
             observers=self._observers,
             pauses=lambda: self._pauses,

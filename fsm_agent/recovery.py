@@ -14,7 +14,7 @@ from fsm_agent.jobs import Job
 from fsm_agent.machine import Machine
 from fsm_agent.observe import Observer
 from fsm_agent.review import decisions_for
-from fsm_agent.runs import NO_PAUSES, Pauses, Recovered, Run
+from fsm_agent.runs import Recovered, Run
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail.changes import Change, changed
 from fsm_agent.trail.fold import Decided, Folded, fold
@@ -31,7 +31,6 @@ class Host:
     """What the process that takes a run over brings along."""
 
     observers: Sequence[Observer] = ()
-    pauses: Pauses = NO_PAUSES
     tools: Registry | None = None
 
 
@@ -88,7 +87,6 @@ def _run(journal: Journal, taken: Taken, folded: Folded, machine: Machine, host:
         state=folded.state,
         transitions=folded.transitions,
         trail=taken.writer,
-        pauses=host.pauses,
         paused=folded.paused,
         # What was begun is past the place where it could have stopped before it.
         passed=folded.ctx.seq if folded.paused or started is not None else -1,

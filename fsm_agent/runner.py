@@ -17,7 +17,6 @@ from fsm_agent.effects import CallModel, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
-from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
 from fsm_agent.perform import Performer
@@ -49,7 +48,6 @@ class Runner:
         store: Conversations,
         setup: Setup,
         *,
-        machine: Machine = DEFAULT_MACHINE,
         journal: Journal | None = None,
         observers: Sequence[Observer] = (),
         pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
@@ -58,7 +56,6 @@ class Runner:
         self._threads = Threads(store)
         self._setup = setup
         self._tools = setup.tools
-        self._machine = machine
         self._journal = journal
         self._observers = observers
         self._pauses = pauses
@@ -233,8 +230,8 @@ class Runner:
                 f"no run {run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
                 'cancelled it. Runs outlive their process in a store: Agent(..., store="runs.db")'
             )
-        host = Host(self._observers, self._pauses(), self._tools)
-        run = taken_over(self._journal, run_id, self._setup, self._machine, host)
+        host = Host(self._observers, self._tools)
+        run = taken_over(self._journal, run_id, self._setup, self._journal.machine, host)
         try:
             self._threads.rebase(run)
         except BaseException:

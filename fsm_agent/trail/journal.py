@@ -47,10 +47,10 @@ class Journal:
     origin: Mapping[str, Any] = field(default_factory=dict)
     machine: Machine = DEFAULT_MACHINE
 
-    def begin(self, ctx: Context, machine: Machine | None = None) -> TrailWriter:
+    def begin(self, ctx: Context) -> TrailWriter:
         """The writer of a new run, with its header added."""
         writer = self.writer(ctx.run_id, thread_id=ctx.thread_id)
-        writer.add("header", header_data(ctx, machine or self.machine, chain=self.chain.name, origin=self.origin))
+        writer.add("header", header_data(ctx, self.machine, chain=self.chain.name, origin=self.origin))
         return writer
 
     def writer(

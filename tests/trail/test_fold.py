@@ -15,7 +15,6 @@ from fsm_agent.context import Setup
 from fsm_agent.durable import begin, conclude
 from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, RawCall, Returned
 from fsm_agent.errors import TrailDamaged, TrailVersion
-from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
 from fsm_agent.trail.entries import written
@@ -43,7 +42,7 @@ def played(draw: Callable[[st.SearchStrategy[Any]], Any], setup: Setup) -> tuple
     """
     play = new_play(setup)
     journal = Journal(store=MemoryTrail(), clock=play.clock, chain=Sha256Chain())
-    play.run.trail = journal.begin(play.run.ctx, DEFAULT_MACHINE)
+    play.run.trail = journal.begin(play.run.ctx)
     play.contexts.append(play.run.ctx)
     drive_with(draw, play, perform)
     conclude(play.run).result()
