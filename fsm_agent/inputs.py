@@ -14,11 +14,11 @@ from langchain_core.runnables import RunnableConfig
 from fsm_agent.dialects import Dialect
 from fsm_agent.errors import RunError
 from fsm_agent.history import Block, text_of
-from fsm_agent.language import Language, Texts, detect_language, texts_for
+from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.memory.rebuilt import rebuilt
 from fsm_agent.tools.plain import well_formed
 
-__all__ = ["AgentInput", "Asked", "Task", "asked", "earlier_blocks", "read_input"]
+__all__ = ["AgentInput", "Asked", "Task", "asked", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
@@ -57,7 +57,7 @@ def asked(value: AgentInput, config: RunnableConfig, *, language: Language | Non
         run_id=str(config.get("run_id") or named.get("run_id") or uuid.uuid4()),
         thread_id=None if named.get("thread_id") is None else str(named["thread_id"]),
         language=spoken,
-        brought=earlier_blocks(task, dialect, texts_for(spoken)),
+        brought=rebuilt(task.earlier, dialect, texts_for(spoken)),
     )
 
 
@@ -126,13 +126,3 @@ def _whole(message: BaseMessage) -> BaseMessage:
             for part in content
         ]
     return message if whole == content else message.model_copy(update={"content": whole})
-
-
-def earlier_blocks(task: Task, dialect: Dialect, texts: Texts) -> tuple[Block, ...]:
-    """The earlier messages as blocks of turns, in the dialect's own form.
-
-    What stands before the first user message (a greeting) is left out, because no strict template takes it there.
-    A round is kept when it is whole: an assistant message with calls, followed by the result of each. Half a round is left out, because
-    no provider would take it.
-    """
-    return rebuilt(task.earlier, dialect, texts)

@@ -11,7 +11,6 @@ from typing import Final
 from fsm_agent.alphabet import StopReason
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
-from fsm_agent.offer import SIMPLER
 from fsm_agent.tools.spec import Tool
 
 __all__ = [
@@ -36,7 +35,7 @@ class Rung(StrEnum):
     FALLBACK = "fallback"
     DEFAULT = "default"
     STRATEGY = "strategy"
-    SIMPLER = SIMPLER
+    SIMPLER = "simpler"
     ANSWER = "answer"
     STOP = "stop"
 

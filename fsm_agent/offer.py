@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from fsm_agent.context import Context
+from fsm_agent.ladder import Rung
 
-__all__ = ["SIMPLER", "narrowed", "offered"]
-
-SIMPLER: Final = "simpler"
-"""The rung that leaves a run only its simpler tools."""
+__all__ = ["narrowed", "offered"]
 
 
 def narrowed(ctx: Context) -> tuple[str, ...] | None:
@@ -18,7 +14,7 @@ def narrowed(ctx: Context) -> tuple[str, ...] | None:
     Of the simpler tools, once they are all that is left, those that are registered still. A tool that was withheld is left out, unless
     none would remain.
     """
-    simplified = SIMPLER in ctx.rungs
+    simplified = Rung.SIMPLER in ctx.rungs
     if not simplified and not ctx.withheld:
         return None
     names = ctx.setup.tools.names()

@@ -19,6 +19,7 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = [
     "estimate_prompt",
+    "estimate_request",
     "leaving",
     "opening_texts",
     "prompt_of",
@@ -95,7 +96,7 @@ def leaving(ctx: Context) -> range | None:
     if usable is None:
         return found
     # Without the tools, which may change while the call is under way: what comes of it is read by the same question.
-    cost = _estimate_summary(ctx, _summary_messages(ctx, found)) + int(
+    cost = estimate_request(ctx, _summary_messages(ctx, found)) + int(
         sum([one.tokens for one in shown(ctx)]) * ctx.prompt_factor
     )
     return found if ctx.usage.total + cost <= usable else None
@@ -108,7 +109,7 @@ def summary_call(ctx: Context, blocks: range, timeout: float) -> CallModel:
         messages=messages,
         purpose="summary",
         timeout=timeout,
-        estimate=_estimate_summary(ctx, messages),
+        estimate=estimate_request(ctx, messages),
         temperature=ctx.temperature,
     )
 
@@ -117,7 +118,8 @@ def _summary_messages(ctx: Context, blocks: range) -> tuple[AnyMessage, ...]:
     return summary_prompt(ctx.blocks, blocks, ctx.task, ctx.texts)
 
 
-def _estimate_summary(ctx: Context, messages: tuple[AnyMessage, ...]) -> int:
+def estimate_request(ctx: Context, messages: tuple[AnyMessage, ...]) -> int:
+    """Tokens of a request of these messages alone, scaled as `estimate_prompt` is."""
     return int(estimate_tokens(messages) * ctx.prompt_factor) + _REQUEST_TOKENS
 
 

@@ -11,14 +11,12 @@ from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from fsm_agent.context import Context
 from fsm_agent.dialects.repair import Malformed, parse_arguments, split_thinking
 from fsm_agent.effects import CallModel, ModelFailed, Replied
-from fsm_agent.history import estimate_tokens
 from fsm_agent.memory.summary import transcript
 from fsm_agent.offer import offered
-from fsm_agent.prompt import shown, usable_tokens
+from fsm_agent.prompt import estimate_request, shown, usable_tokens
 
 __all__ = ["Reflection", "reading_of", "reflection_call", "reflection_due"]
 
-_REQUEST_TOKENS: Final = 4
 _FIELDS: Final = frozenset({"go_on", "next_tool"})
 
 
@@ -43,7 +41,7 @@ def reflection_due(ctx: Context) -> bool:
     if usable is None:
         return True
     # Without the tools, which may change while the call is under way: what comes of it is read by the same question.
-    cost = _estimate(ctx, _messages(ctx, ())) + int(sum([one.tokens for one in shown(ctx)]) * ctx.prompt_factor)
+    cost = estimate_request(ctx, _messages(ctx, ())) + int(sum([one.tokens for one in shown(ctx)]) * ctx.prompt_factor)
     return ctx.usage.total + cost <= usable
 
 
@@ -55,7 +53,7 @@ def reflection_call(ctx: Context, timeout: float) -> CallModel:
         response_format=_format(offered(ctx)),
         purpose="reflect",
         timeout=timeout,
-        estimate=_estimate(ctx, messages),
+        estimate=estimate_request(ctx, messages),
         temperature=ctx.temperature,
     )
 
@@ -90,10 +88,6 @@ def _messages(ctx: Context, tools: tuple[str, ...]) -> tuple[AnyMessage, ...]:
     texts = ctx.texts
     asked = texts.reflect_steps.format(task=ctx.task, steps=transcript(shown(ctx)), tools=", ".join(tools) or "-")
     return (SystemMessage(texts.reflect), HumanMessage(asked))
-
-
-def _estimate(ctx: Context, messages: tuple[AnyMessage, ...]) -> int:
-    return int(estimate_tokens(messages) * ctx.prompt_factor) + _REQUEST_TOKENS
 
 
 def _format(tools: tuple[str, ...]) -> dict[str, Any]:
