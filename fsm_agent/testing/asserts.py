@@ -115,11 +115,10 @@ def assert_called(tool: ScriptedTool, /, *, times: int | None = None, **argument
     fitting = [call for call in tool.calls if _fits(call, arguments)]
     if len(fitting) == times or (times is None and fitting):
         return
-    asked = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     wanted = "at least once" if times is None else f"{times} times"
     made = [f"  {number}. {tool.name}({_shown(call)})" for number, call in enumerate(tool.calls, 1)]
     listed = "\n".join(["calls:", *made]) if made else "it was not called at all"
-    raise AssertionError(f"{tool.name}({asked}) was called {len(fitting)} times, not {wanted}\n{listed}")
+    raise AssertionError(f"{tool.name}({_shown(arguments)}) was called {len(fitting)} times, not {wanted}\n{listed}")
 
 
 def told(run: Travelled) -> str:

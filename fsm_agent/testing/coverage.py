@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,7 +39,6 @@ class Coverage:
         names = dict.fromkeys(guard.name for row in self.rows for guard in row.guards)
         self.asked: Final = {name: {True: 0, False: 0} for name in names}
         self.others = 0
-        self._places: Final = {id(row): place for place, row in enumerate(self.rows)}
         self._same: WeakKeyDictionary[Machine, dict[int, int]] = WeakKeyDictionary()
         self._lock: Final = threading.Lock()
 
@@ -103,13 +103,11 @@ class Coverage:
         Raises `fsm_agent.errors.DefinitionError` for an svg that cannot be drawn here.
         """
         taken = {place: _Count((), 0.0, (), times) for place, times in enumerate(self.fired) if times}
-        visits: dict[str, Stay] = {}
-        for place in taken:
-            for state in (self.rows[place].source, self.rows[place].target):
-                visits[state] = Stay(visits[state].count if state in visits else 0, 0.0)
+        entered: Counter[str] = Counter()
         for place, one in taken.items():
-            target = self.rows[place].target
-            visits[target] = Stay(visits[target].count + one.times, 0.0)
+            entered[self.rows[place].source] += 0
+            entered[self.rows[place].target] += one.times
+        visits = {state: Stay(times, 0.0) for state, times in entered.items()}
         picture = pictured(self.rows, walks=(Walk(transitions=(), taken=taken, visits=visits, last=""),))
         if format == "mermaid":
             return as_mermaid(picture)

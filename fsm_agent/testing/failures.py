@@ -24,13 +24,12 @@ def model_error(
     `status` is the HTTP status of the response, None when there was none (the connection broke); `retry_after` the seconds that its
     header asks to wait; `code` the code in its body, such as "insufficient_quota" or "context_length_exceeded".
     """
-    error: Any = type(name, (Exception,), {})(message)
+    added: dict[str, Any] = {} if code is None else {"code": code}
     if status is not None:
         headers = {} if retry_after is None else {"retry-after": str(retry_after)}
-        error.status_code, error.response = status, SimpleNamespace(status_code=status, headers=headers)
-    if code is not None:
-        error.code = code
-    return error  # type: ignore[no-any-return] # made of Exception, with what a client adds
+        added |= {"status_code": status, "response": SimpleNamespace(status_code=status, headers=headers)}
+    kind: type[Exception] = type(name, (Exception,), added)
+    return kind(message)
 
 
 def tool_error(name: str, message: str = "", *, retryable: bool = True) -> Exception:

@@ -39,7 +39,7 @@ class _Play:
         _, entry, fault = self.script.take(lambda: "")
         if entry is UNSET:
             raise ScriptError(fault)
-        while isinstance(entry, Delay) or _is_function(entry):
+        while isinstance(entry, Delay) or inspect.isroutine(entry):
             if isinstance(entry, Delay):
                 self._clock.sleep(entry.seconds)
                 entry = entry.item
@@ -118,10 +118,6 @@ class ScriptedTool(Tool):
 
 
 _TAKEN_OVER = tuple(one.name for one in fields(Tool) if one.name not in ("func", "afunc", "source"))
-
-
-def _is_function(entry: object) -> bool:
-    return inspect.isroutine(entry) or isinstance(entry, type(lambda: None))
 
 
 def _arguments(name: str, args: Mapping[str, Any] | type[BaseModel] | None) -> type[BaseModel]:

@@ -27,7 +27,6 @@ from fsm_agent.effects import (
     Outcome,
     RawCall,
     Replied,
-    Usage,
     Wait,
     Waited,
 )
@@ -83,8 +82,6 @@ NAMES = [*(one.name for one in ALL_TOOLS), "nothing", "functions.look", ""]
 
 
 limits = kit.limits()
-ALL_RUNGS = ("fallback", "default", "strategy", "simpler", "answer", "stop")
-ladders = rarely(st.lists(st.sampled_from(ALL_RUNGS), unique=True), ALL_RUNGS[:5], one_in=3)
 
 
 def setup_of(limits: Limits, dialect: str, memory: Memory, ladder: Iterable[str], **more: Any) -> Setup:
@@ -109,7 +106,7 @@ setups: st.SearchStrategy[Setup] = st.builds(
     limits=limits,
     dialect=st.sampled_from(sorted(DIALECTS)),
     memory=memories,
-    ladder=ladders,
+    ladder=kit.ladders(),
     temperature=st.sampled_from([None, 0.5, Cooling(0.3, after=2)]),
     policy=rarely(policies([*(one.name for one in ALL_TOOLS), "steady"]), None, one_in=3),
     tools=st.sampled_from([ALL_TOOLS, WITH_DEFAULT]),
@@ -149,7 +146,6 @@ texts = st.sampled_from(
         '<tool_call>{"name": "look", "arguments": {"q": "x"}}</tool_call>',
     ]
 )
-usages = st.builds(lambda tokens: Usage(tokens, 0, tokens), st.integers(0, 600))
 
 
 def replies(at: float) -> st.SearchStrategy[Replied | ModelFailed]:
