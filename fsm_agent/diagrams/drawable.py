@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+from fsm_agent.context import Setup
 from fsm_agent.diagrams import Format, PngDiagram, TextDiagram, TextFormat, Trail, diagram
 from fsm_agent.diagrams.policy import policy_diagram, policy_markdown
 from fsm_agent.errors import DefinitionError
-from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
-from fsm_agent.policy import ToolPolicy
 
 __all__ = ["Drawable"]
 
 
 class Drawable:
-    """Something with limits, and the machine that they hold for."""
+    """Something that runs a machine with a setup."""
 
-    limits: Limits
+    setup: Setup
     machine: Machine
-
-    @property
-    def policy(self) -> ToolPolicy | None:
-        """The tool policy, if there is one."""
-        raise NotImplementedError
 
     @overload
     def diagram(self, format: Literal["png"], trail: Trail | None = ...) -> PngDiagram: ...
@@ -35,10 +29,11 @@ class Drawable:
         `trail` is a run to draw into it: a `RunResult`, or its `Transitioned` records. "svg" and "png" need Graphviz or the extra
         `diagrams`; see `fsm_agent.diagrams.diagram`, which also says what is raised. Markdown has the tool policy below the table.
         """
-        drawn = diagram(format, trail, rows=self.machine.rows, limits=self.limits)
-        if self.policy is None or not isinstance(drawn, TextDiagram) or format != "markdown":
+        drawn = diagram(format, trail, rows=self.machine.rows, limits=self.setup.limits)
+        policy = self.setup.policy
+        if policy is None or not isinstance(drawn, TextDiagram) or format != "markdown":
             return drawn
-        return TextDiagram(f"{drawn}\n{policy_markdown(self.policy)}", format)
+        return TextDiagram(f"{drawn}\n{policy_markdown(policy)}", format)
 
     @overload
     def policy_diagram(self, format: Literal["png"]) -> PngDiagram: ...
@@ -49,8 +44,8 @@ class Drawable:
 
         Raises `fsm_agent.errors.DefinitionError` for an agent without a policy.
         """
-        if self.policy is None:
+        if self.setup.policy is None:
             raise DefinitionError(
                 "this agent has no tool policy to draw; give it one: Agent(..., policy=ToolPolicy(...))"
             )
-        return policy_diagram(self.policy, format)
+        return policy_diagram(self.setup.policy, format)
