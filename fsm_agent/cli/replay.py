@@ -43,7 +43,7 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
         try:
             again = replay(entries, _code(stored, given), to=to, machine=_machine(stored, given) or DEFAULT_MACHINE)
         except TrailDamaged as damage:
-            if given.has_code or not _needs_code(stored):
+            if given.has_code or not needs_code(entries):
                 raise
             raise TrailError(
                 f"{damage}. Only its code can judge this run: give --agent MODULE:ATTR, or --tools"
@@ -67,10 +67,6 @@ def _code(stored: Stored, given: Given) -> Setup | None:
 def _machine(stored: Stored, given: Given) -> Machine | None:
     """The machine of the table that was named here. One that only the trail names is not imported to read it."""
     return machine_of(stored, given) if given.table or given.agent else None
-
-
-def _needs_code(stored: Stored) -> bool:
-    return needs_code(stored.story.entries)
 
 
 def _effect_text(effect: str, calls: Sequence[Called]) -> str:
