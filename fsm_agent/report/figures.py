@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsm_agent.diagrams.walk import duration
 from fsm_agent.report.markup import Markup, el, trusted
 from fsm_agent.report.parts import Report
-from fsm_agent.report.sections import count, scrolled, section
+from fsm_agent.report.sections import count, scrolled, section, state
 from fsm_agent.report.timeline import HEIGHT, LENGTH, Stay, timeline
 
 __all__ = ["path_section", "time_section"]
@@ -15,7 +15,7 @@ _BAR: float = 16.0
 
 def time_section(shown: Report) -> Markup:
     """A table of the states; beside each, when the run was in it."""
-    drawn = timeline([turn for step in shown.steps for turn in step.turns])
+    drawn = timeline(shown.turns)
     if not drawn.stays:
         return section("time", "Time and tokens", el("p", "Nothing has happened yet.", class_="note"))
     head = el(
@@ -108,10 +108,10 @@ def _ways(shown: Report) -> Markup:
     rows = [
         el(
             "tr",
-            el("td", el("span", way.source, class_=f"state {shown.places.get(way.source, 'state')}")),
+            el("td", state(way.source, shown.places)),
             el("td", way.event),
             el("td", ", ".join(way.guards)),
-            el("td", el("span", way.target, class_=f"state {shown.places.get(way.target, 'state')}")),
+            el("td", state(way.target, shown.places)),
             el("td", f"{way.count:,}", class_="number"),
             el("td", duration(way.elapsed_ms), class_="number"),
         )

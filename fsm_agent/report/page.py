@@ -87,11 +87,11 @@ def _first_line(text: str) -> str:
 
 
 def _top(shown: Report) -> Markup:
-    drawn = timeline([turn for step in shown.steps for turn in step.turns])
+    drawn = timeline(shown.turns)
     began = datetime.fromtimestamp(shown.began, UTC)
     numbers: list[tuple[str, Child]] = [
-        ("steps", f"{max((turn.step for step in shown.steps for turn in step.turns), default=0):,}"),
-        ("transitions", f"{sum(bool(turn.target) for step in shown.steps for turn in step.turns):,}"),
+        ("steps", f"{max((turn.step for turn in shown.turns), default=0):,}"),
+        ("transitions", f"{sum(bool(turn.target) for turn in shown.turns):,}"),
         ("time", duration(drawn.elapsed_ms)),
         ("tokens", f"{drawn.tokens:,}"),
         *((fact.name, fact.value) for fact in shown.facts if fact.name in ("model calls", "tool calls")),
@@ -100,7 +100,7 @@ def _top(shown: Report) -> Markup:
     return el(
         "header",
         el("p", "Report of run ", el("code", shown.run_id), class_="kicker"),
-        el("h1", _first_line(shown.task) or "A run without a task", dir="auto", lang=_lang(shown)),
+        el("h1", _first_line(shown.task) or "A run without a task", dir="auto", lang=shown.lang),
         el("p", *_pills(shown), class_="pills"),
         el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in numbers), class_="numbers"),
         class_="top",
@@ -117,16 +117,11 @@ def _pills(shown: Report) -> list[Markup]:
     return [*found, el("a", said, href="#audit", class_=f"pill {'good' if verdict.ok else 'bad'}")]
 
 
-def _lang(shown: Report) -> str | None:
-    """The language of what is said in the run, where it is not that of the page."""
-    return shown.language if shown.language not in ("", "en") else None
-
-
 # ---------------------------------------------------------------- sections
 
 
 def _outcome(shown: Report) -> Markup:
-    ending, lang = shown.ending, _lang(shown)
+    ending = shown.ending
     damaged = el(
         "p",
         el("strong", "The audit found fault with this trail. "),
@@ -143,10 +138,10 @@ def _outcome(shown: Report) -> Markup:
         None if shown.verdict.ok else damaged,
         el("p", ending.sentence, class_=f"sentence {ending.status.replace(' ', '-')}"),
         el("p", ending.detail, class_="detail", dir="auto") if ending.detail else None,
-        [el("h3", "Answer"), content(ending.answer, lang=lang, kind="text answer")]
+        [el("h3", "Answer"), content(ending.answer, lang=shown.lang, kind="text answer")]
         if ending.answer is not None
         else None,
-        [el("h3", "Task"), content(shown.task, lang=lang)] if long_task else None,
+        [el("h3", "Task"), content(shown.task, lang=shown.lang)] if long_task else None,
     )
 
 
@@ -155,7 +150,7 @@ def _messages(shown: Report) -> Markup:
         el(
             "li",
             el("p", f"{_ROLES.get(one.role, one.role)}{f' {one.tool}' if one.tool else ''}", class_="role"),
-            content(one.text, lang=_lang(shown)) if one.text else None,
+            content(one.text, lang=shown.lang) if one.text else None,
             *(
                 el("div", el("p", "calls ", el("code", tool)), content(arguments, kind="code"), class_="asked")
                 for tool, arguments in one.calls

@@ -54,24 +54,22 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A model call and what came of it. `problem` says why its reply is none; `asked` are the calls in it, as (tool, arguments)."""
+    """A model call and what came of it. `problem` says why its reply is none; `asked` are the tools that it calls."""
 
     purpose: str
     attempt: int
     answered: bool
     text: str = ""
-    asked: tuple[tuple[str, str], ...] = ()
+    asked: tuple[str, ...] = ()
     input: int = 0
     output: int = 0
     problem: str = ""
-    repairs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
     """A call that was begun. `came` is "ok", "failed", "not executed", "under way" or "in doubt"; `whole` counts what was cut."""
 
-    id: str
     tool: str
     arguments: str
     came: str
@@ -212,3 +210,13 @@ class Report:
     verdict: Audit
     unread: tuple[str, ...]
     unredacted: bool
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Those of all steps."""
+        return tuple(turn for step in self.steps for turn in step.turns)
+
+    @property
+    def lang(self) -> str | None:
+        """The language of what is said in the run, where it is not that of the page."""
+        return self.language if self.language not in ("", "en") else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fsm_agent.report.markup import Child, Markup, el
 
-__all__ = ["count", "scrolled", "section"]
+__all__ = ["count", "scrolled", "section", "state"]
 
 
 def section(anchor: str, heading: str, *children: Child) -> Markup:
@@ -16,6 +18,11 @@ def section(anchor: str, heading: str, *children: Child) -> Markup:
 def scrolled(shown: Markup, name: str) -> Markup:
     """A table or picture in a box of its own, that the keyboard can scroll where the page is too narrow."""
     return el("div", shown, class_="scrolled", tabindex="0", role="region", aria_label=name)
+
+
+def state(name: str, places: Mapping[str, str]) -> Markup:
+    """The name of a state, in the look of its place."""
+    return el("span", name, class_=f"state {places.get(name, 'state')}")
 
 
 def count(number: int, one: str, more: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from fsm_agent.diagrams.walk import duration
 from fsm_agent.report.markup import Markup, content, el
 from fsm_agent.report.parts import Called, Checked, Question, Refused, Report, Said, Step, Turn
-from fsm_agent.report.sections import count, section
+from fsm_agent.report.sections import count, section, state
 
 __all__ = ["steps_section"]
 
@@ -25,10 +25,10 @@ def steps_section(shown: Report) -> Markup:
     """Every step, with its transitions in it."""
     if not shown.steps:
         return section("steps", "Steps", el("p", "No step was begun.", class_="note"))
-    lang = shown.language if shown.language not in ("", "en") else None
     every = len(shown.steps) <= _OPEN
     items = [
-        el("li", _step(step, shown.places, lang, is_open=every or step is shown.steps[-1])) for step in shown.steps
+        el("li", _step(step, shown.places, shown.lang, is_open=every or step is shown.steps[-1]))
+        for step in shown.steps
     ]
     return section("steps", "Steps", None if every else _troubles(shown.steps), el("ol", *items, class_="steps"))
 
@@ -79,7 +79,7 @@ def _turn(turn: Turn, places: dict[str, str], lang: str | None) -> Markup:
         el("p", f"Waited {duration(turn.waited * 1000)} before trying again.", class_="happened")
         if turn.waited is not None
         else None,
-        _move(turn, places) if turn.target else el("p", _state(turn.source, places), " is under way.", class_="move"),
+        _move(turn, places) if turn.target else el("p", state(turn.source, places), " is under way.", class_="move"),
         *(_refused(one) for one in turn.refused),
         el("ul", *(_guard(one) for one in turn.guards), class_="guards", aria_label="Guards that were asked")
         if turn.guards
@@ -90,19 +90,15 @@ def _turn(turn: Turn, places: dict[str, str], lang: str | None) -> Markup:
     )
 
 
-def _state(name: str, places: dict[str, str]) -> Markup:
-    return el("span", name, class_=f"state {places.get(name, 'state')}")
-
-
 def _move(turn: Turn, places: dict[str, str]) -> Markup:
     tokens = f", {turn.tokens:,} tokens" if turn.tokens else ""
     return el(
         "p",
         el("span", f"{turn.seq}", class_="seq"),
-        _state(turn.source, places),
+        state(turn.source, places),
         el("span", turn.event, class_="event"),
         el("span", "→", class_="arrow"),
-        _state(turn.target, places),
+        state(turn.target, places),
         el("span", turn.reason.replace("_", " "), class_="mark") if turn.reason else None,
         el("span", f"{duration(turn.elapsed_ms)}{tokens}", class_="number"),
         class_="move",
@@ -123,9 +119,7 @@ def _said(said: Said, lang: str | None) -> Markup:
         "div",
         el("p", f"{what}{again}.{used}", class_="happened"),
         content(said.text, lang=lang) if said.text else None,
-        el("p", "It asked for ", el("code", ", ".join(tool for tool, _ in said.asked)), ".", class_="happened")
-        if said.asked
-        else None,
+        el("p", "It asked for ", el("code", ", ".join(said.asked)), ".", class_="happened") if said.asked else None,
         el("p", f"No usable reply: {said.problem}", class_="error", dir="auto") if said.problem else None,
         class_="effect",
     )

@@ -142,11 +142,10 @@ def _said(act: Act) -> Said:
         attempt=attempt,
         answered=came.get("kind") == "replied",
         text=str(came.get("text") or came.get("refusal") or ""),
-        asked=tuple((str(one["name"]), _arguments(one["arguments"])) for one in came.get("calls") or ()),
+        asked=tuple(str(one["name"]) for one in came.get("calls") or ()),
         input=usage.get("input", 0),
         output=usage.get("output", 0),
         problem=_problem(came),
-        repairs=tuple(str(one) for one in came.get("repairs") or ()),
     )
 
 
@@ -177,7 +176,7 @@ def written_out(value: object) -> str:
 
 
 def _called(call: Begun, act: Act, *, running: bool) -> Called:
-    made = Called(id=call.id, tool=call.tool, arguments=_arguments(dict(call.arguments)), came="in doubt")
+    made = Called(tool=call.tool, arguments=_arguments(dict(call.arguments)), came="in doubt")
     result = call.result
     if result is None:
         open_ = act.outcome is None and act.transition is None
