@@ -130,26 +130,18 @@ class Table(Sequence[Row]):
         instead: Mapping[str, Given] = _NOTHING,
         guards: Iterable[Guard] = (),
     ) -> Table:
-        """This table with more in it; see `extend`."""
+        """This table with `states`, and the `guards` that its new rows ask; what is wrong is refused here, with the row named.
+
+        A row is written as it is printed, with its reason in brackets behind a target that has one: `"COMPLIANCE --cleared--> EXECUTE"`,
+        `"DECIDE --decided [unsure, can_answer_now]--> DEGRADE (unsure)"`; a `Row` does as well. `before` puts rows before the one that is
+        named, `instead` in its place, `rows` at the end. The rows for `cancelled` and `broke` are made.
+
+        Raises `fsm_agent.errors.TableError`; `.row` is the offending row.
+        """
         more = tuple(states)
         made = extended(self.rows, states=more, rows=rows, before=before, instead=instead, guards=tuple(guards))
         return Table(made, (*self.states, *more))
 
 
-def extend(
-    *,
-    states: Iterable[OwnState] = (),
-    rows: Iterable[Row | str] = (),
-    before: Mapping[str, Given] = _NOTHING,
-    instead: Mapping[str, Given] = _NOTHING,
-    guards: Iterable[Guard] = (),
-) -> Table:
-    """The table with `states`, and the `guards` that its new rows ask; what is wrong is refused here, with the row named.
-
-    A row is written as it is printed, with its reason in brackets behind a target that has one: `"COMPLIANCE --cleared--> EXECUTE"`,
-    `"DECIDE --decided [unsure, can_answer_now]--> DEGRADE (unsure)"`; a `Row` does as well. `before` puts rows before the one that is
-    named, `instead` in its place, `rows` at the end. The rows for `cancelled` and `broke` are made.
-
-    Raises `fsm_agent.errors.TableError`; `.row` is the offending row.
-    """
-    return Table().extend(states=states, rows=rows, before=before, instead=instead, guards=guards)
+extend: Final = Table().extend
+"""The built-in table with more in it: `Table.extend` of it."""

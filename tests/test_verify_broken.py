@@ -8,15 +8,15 @@ import pytest
 
 from fsm_agent import guards as g
 from fsm_agent.alphabet import Event, State, StopReason
-from fsm_agent.context import Context
 from fsm_agent.diagrams import diagram
 from fsm_agent.errors import TableError
-from fsm_agent.guards import Compared, Guard
+from fsm_agent.guards import Guard
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
 from fsm_agent.table import TABLE, Row
 from fsm_agent.verify import Certificate, Fault, verify
 from fsm_agent.verify.wording import PROVED
+from tests.core.mutants import negated, with_row
 
 S, E, R = State, Event, StopReason
 SMALL = Limits(max_steps=3, no_progress_steps=2, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
@@ -31,8 +31,7 @@ def without(*names: str) -> tuple[Row, ...]:
 
 def put(name: str, *rows: Row) -> tuple[Row, ...]:
     """The table with `rows` in the place of one."""
-    place = [str(row) for row in TABLE].index(name)
-    return (*TABLE[:place], *rows, *TABLE[place + 1 :])
+    return with_row([str(row) for row in TABLE].index(name), *rows)
 
 
 def moved(name: str, before: str) -> tuple[Row, ...]:
@@ -41,16 +40,6 @@ def moved(name: str, before: str) -> tuple[Row, ...]:
     rest = [row for row in TABLE if row is not rows[name]]
     place = rest.index(rows[before])
     return (*rest[:place], rows[name], *rest[place:])
-
-
-def negated(guard: Guard) -> Guard:
-    """The opposite of a guard."""
-
-    def test(ctx: Context) -> Compared:
-        result, values = guard.test(ctx)
-        return not result, values
-
-    return Guard(f"not_{guard.name}", f"not so: {guard.sentence}", test)
 
 
 def fault(found: Certificate, kind: str) -> Fault:
@@ -85,7 +74,7 @@ NO_BUDGET = without(
 )
 APPROVAL_NEGATED = put(
     "VALIDATE --accepted [approval_required]--> REVIEW",
-    Row(S.VALIDATE, E.ACCEPTED, S.REVIEW, (negated(g.approval_required),)),
+    Row(S.VALIDATE, E.ACCEPTED, S.REVIEW, (negated(g.approval_required, "not_approval_required"),)),
 )
 NO_PROGRESS = without(
     "DECIDE --decided [no_progress, can_answer_now]--> DEGRADE", "DECIDE --decided [no_progress]--> ABORT"

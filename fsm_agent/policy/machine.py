@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from fsm_agent.policy.reach import connected
+from fsm_agent.policy.reach import admits, connected
 from fsm_agent.policy.rules import AtMost, Mark, Rule
 
 __all__ = ["MOST_DRAWN", "Move", "PolicyMachine", "machines"]
@@ -67,10 +67,7 @@ def _explored(rules: tuple[Rule, ...], most: int | None = MOST_DRAWN) -> PolicyM
     free: list[tuple[str, ...]] = []
     ways: dict[tuple[int, int, str], set[str]] = {}
     for source, position in enumerate(positions):
-        marks = list(zip(rules, position, strict=True))
-        free.append(
-            tuple(tool for tool in tools if not any(rule.refusal(mark, tool, (), "en") for rule, mark in marks))
-        )
+        free.append(tuple(tool for tool in tools if admits(rules, position, tool)))
         for tool, outcome in product(free[-1], ("succeeded", "failed")):
             for after in _after(rules, position, tool, outcome):
                 if after not in numbers:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from fsm_agent.errors import PolicyError
 from fsm_agent.policy.rules import Mark, NeverAfter, OneOf, Order, Rule
 from fsm_agent.policy.stages import Stages
 
-__all__ = ["MOST", "Reach", "connected", "culprit", "reach"]
+__all__ = ["MOST", "Reach", "admits", "connected", "culprit", "reach"]
 
 MOST: Final = 20_000
 """Positions that are searched at most."""
@@ -26,6 +27,11 @@ class Reach:
 
     steps: int
     calls: int
+
+
+def admits(rules: Sequence[Rule], position: Sequence[Mark], tool: str, running: Sequence[str] = ()) -> bool:
+    """Whether no rule refuses a call of `tool` at this position, in which `running` are under way and counted."""
+    return not any(rule.refusal(mark, tool, running, "en") for rule, mark in zip(rules, position, strict=True))
 
 
 def connected(rules: Sequence[Rule]) -> tuple[tuple[Rule, ...], ...]:
@@ -81,11 +87,11 @@ def _plain(rules: Sequence[Rule], tool: str) -> Reach | None:
 def _longest(before: Mapping[str, Iterable[str]], tool: str) -> int | None:
     """The longest chain that ends in `tool`; None when something waits for itself."""
     turns: dict[str, int] = {}
-    while len(turns) < len(before):
-        ready = [name for name in before if name not in turns and all(one in turns for one in before[name])]
-        if not ready:
-            return None
-        turns |= {name: 1 + max((turns[one] for one in before[name]), default=0) for name in ready}
+    try:
+        for name in TopologicalSorter(before).static_order():
+            turns[name] = 1 + max((turns[one] for one in before[name]), default=0)
+    except CycleError:
+        return None
     return turns[tool]
 
 
@@ -96,7 +102,7 @@ def _searched(rules: Sequence[Rule], tool: str) -> int | None:
     start = tuple(rule.first for rule in rules)
     calls, waiting = {start: 0}, [start]
     for position in waiting:
-        if _admits(rules, position, tool):
+        if admits(rules, position, tool):
             return calls[position] + 1
         if len(calls) > MOST:
             raise PolicyError(
@@ -104,7 +110,7 @@ def _searched(rules: Sequence[Rule], tool: str) -> int | None:
                 rule=next(rule for rule in rules if isinstance(rule, Stages)).sentence(),
             )
         for name in sorted(useful):
-            if _admits(rules, position, name):
+            if admits(rules, position, name):
                 after = tuple(
                     rule.succeeded(rule.began(mark, name), name) for rule, mark in zip(rules, position, strict=True)
                 )
@@ -112,10 +118,6 @@ def _searched(rules: Sequence[Rule], tool: str) -> int | None:
                     calls[after] = calls[position] + 1
                     waiting.append(after)
     return None
-
-
-def _admits(rules: Sequence[Rule], position: Sequence[Mark], tool: str) -> bool:
-    return not any(rule.refusal(mark, tool, (), "en") for rule, mark in zip(rules, position, strict=True))
 
 
 def _moves(rule: Stages, tool: str) -> int:

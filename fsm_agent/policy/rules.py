@@ -112,7 +112,7 @@ class Order:
         missing, before = self.tools[done:turn], self.tools[turn - 1]
         if missing == (before,) and before in running:
             return phrased(language, "order.together", tool=tool, before=before)
-        return phrased(language, "order.missing", tool=tool, before=before, missing=listed(language, missing, "then"))
+        return phrased(language, "order.missing", tool=tool, before=before, missing=listed(language, missing))
 
     def said(self, mark: Mark) -> str:
         """The last that succeeded."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, Self
 
 from fsm_agent.errors import PolicyError
 from fsm_agent.language import Language
-from fsm_agent.policy.reach import culprit, reach
+from fsm_agent.policy.reach import admits, culprit, reach
 from fsm_agent.policy.rules import AtMost, Mark, NeverAfter, OneOf, Order, Rule
 from fsm_agent.policy.stages import Stages
 from fsm_agent.policy.wording import listed, phrased
@@ -74,23 +75,22 @@ class ToolPolicy:
 
         `running` are the calls of the same reply that were let through before it; they run at the same time.
         """
-        now = position
-        for other in running:
-            now = self.began(now, other)
+        now = self._beside(position, running)
         for rule, mark in zip(self.rules, now, strict=True):
             why = rule.refusal(mark, tool, running, language)
             if why:
-                free = [one for one in names if self.allows(position, one, running)]
+                free = [one for one in names if admits(self.rules, now, one, running)]
                 hint = phrased(language, "now", tools=listed(language, free)) if free else phrased(language, "nothing")
                 return phrased(language, "refused", why=why, now=hint)
         return ""
 
     def allows(self, position: Position, tool: str, running: Sequence[str] = ()) -> bool:
         """Whether a call of `tool` may begin at `position` beside `running`."""
-        now = position
-        for other in running:
-            now = self.began(now, other)
-        return not any(rule.refusal(mark, tool, running, "en") for rule, mark in zip(self.rules, now, strict=True))
+        return admits(self.rules, self._beside(position, running), tool, running)
+
+    def _beside(self, position: Position, running: Iterable[str]) -> Position:
+        """The position once `running` have begun."""
+        return reduce(self.began, running, position)
 
     def check_names(self, known: Collection[str]) -> None:
         """Raise `PolicyError`, naming the rule, when it names a tool that is not among `known`."""

@@ -33,7 +33,6 @@ _EN: Final[Mapping[str, str]] = {
     "nothing": "No tool may be called now: give the final answer.",
     "told": "Rules for the tools, for the whole task: {rules}. A call that breaks one is refused.",
     "and": ", ",
-    "then": ", ",
     "end": "; ",
 }
 _ZH: Final[Mapping[str, str]] = {
@@ -59,7 +58,6 @@ _ZH: Final[Mapping[str, str]] = {
     "nothing": "现在不能调用任何工具：请给出最终答案。",
     "told": "工具的使用规则（对整个任务有效）：{rules}。违反规则的调用会被拒绝。",
     "and": "、",
-    "then": "、",
     "end": "；",
 }
 
@@ -69,9 +67,9 @@ def phrased(language: Language, key: str, **values: str) -> str:
     return (_EN if language == "en" else _ZH)[key].format(**values)
 
 
-def listed(language: Language, names: Iterable[str], joint: str = "and") -> str:
+def listed(language: Language, names: Iterable[str]) -> str:
     """Names one after the other; "none of them" for no name."""
-    return phrased(language, joint).join(names) or phrased(language, "none")
+    return phrased(language, "and").join(names) or phrased(language, "none")
 
 
 def counted(language: Language, count: int) -> str:

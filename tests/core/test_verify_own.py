@@ -17,7 +17,6 @@ from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
 from fsm_agent.memory import Full
 from fsm_agent.records import Transitioned
-from fsm_agent.table import Table
 from fsm_agent.verify import verify
 from fsm_agent.verify.configuration import Bounds, Config, abstracted
 from fsm_agent.verify.graph import Graph, explore
@@ -183,14 +182,8 @@ def test_every_transition_through_a_state_of_ones_own_is_explored(name: str, dat
 @pytest.mark.parametrize("name", TABLES)
 def test_sound_tables_have_no_end_to_a_run_missing(name: str) -> None:
     """None of these tables has a cycle without a bounded counter, wherever its states stand."""
-    _, _, graph, _, most = explored(name)
-    assert most > 0
+    graph = explored(name)[2]  # measured too, which refuses a cycle
     assert not graph.breaches, [breach.sentence for breach in graph.breaches]
-
-
-def test_tables_with_states_everywhere_are_tables() -> None:
-    """Each of them is driven by a machine of its own."""
-    assert all(isinstance(one, Table) for one in TABLES.values())
 
 
 @pytest.mark.parametrize("event", ["reflected", "reflection_failed"])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fsm_agent.context import Setup
 from fsm_agent.effects import Answer, Answered, AskHuman, CallTools, Doubted, Effect, Outcome, Returned
+from fsm_agent.policy import ToolPolicy
 from tests.core.adversary import ALL_TOOLS, Play, drive_with, new_play, setups
 from tests.policy.kit import Oracle, policies
 
@@ -36,17 +37,17 @@ def watch(oracle: Oracle, play: Play, effect: Effect, outcome: Outcome) -> None:
 
 @SLOW
 @given(st.data(), setups, policies(NAMES))
-def test_nothing_is_executed_that_breaks_a_rule(data: st.DataObject, setup: Setup, policy: object) -> None:
+def test_nothing_is_executed_that_breaks_a_rule(data: st.DataObject, setup: Setup, policy: ToolPolicy) -> None:
     """For any policy and any behaviour of model, tools, people and crashes, the oracle finds no execution that breaks a rule."""
     held = Setup(**{**vars(setup), "policy": policy, "memo": {}})
-    oracle = Oracle(policy)  # type: ignore[arg-type] # hypothesis gives a policy
+    oracle = Oracle(policy)
     drive_with(data.draw, new_play(held), lambda play, effect, outcome: watch(oracle, play, effect, outcome))
     assert oracle.broken == []
 
 
 @SLOW
 @given(st.data(), setups, policies(NAMES))
-def test_a_violation_asks_nobody_and_is_answered(data: st.DataObject, setup: Setup, policy: object) -> None:
+def test_a_violation_asks_nobody_and_is_answered(data: st.DataObject, setup: Setup, policy: ToolPolicy) -> None:
     """A call that the policy refused is neither executed nor shown to a person."""
     play = new_play(Setup(**{**vars(setup), "policy": policy, "memo": {}}))
     drive_with(data.draw, play)
