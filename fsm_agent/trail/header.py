@@ -38,7 +38,6 @@ __all__ = [
     "recorded_setup",
 ]
 
-_NO_POLICY: Final = ""
 _LIBRARIES: Final = ("fsm-agent", "langchain-core", "pydantic", "transitions")
 
 
@@ -169,11 +168,11 @@ def recorded_setup(header: Entry, agent: Setup | None = None) -> Setup:
         else rebuilt(kept["memory"], memory),
         system=kept["system"],
         ladder=tuple(kept["ladder"]),
-        simpler=tuple(kept.get("simpler", ())),
-        withhold=kept.get("withhold", False),
-        temperature=_value(kept.get("temperature"), temperature),
-        policy=None if kept.get("policy") is None else ToolPolicy.of(kept["policy"]),
-        reflect=_value(kept.get("reflect"), reflection),
+        simpler=tuple(kept["simpler"]),
+        withhold=kept["withhold"],
+        temperature=_value(kept["temperature"], temperature),
+        policy=None if kept["policy"] is None else ToolPolicy.of(kept["policy"]),
+        reflect=_value(kept["reflect"], reflection),
     )
 
 
@@ -183,8 +182,7 @@ def check_agent(entries: Sequence[Entry], agent: Setup, machine: Machine) -> Non
     check_table(header, machine)
     recorded, now = header.body["fingerprint"], fingerprint(agent, machine)
     for part in ("table", "dialect", "policy"):
-        # A trail from before there were policies has none.
-        if recorded.get(part, _NO_POLICY) != now[part]:
+        if recorded[part] != now[part]:
             raise TrailVersion(
                 f"run {header.run_id!r} began under another {part}; resume it with the agent, and the version of fsm-agent, that began it"
             )
@@ -205,7 +203,7 @@ def fingerprint(setup: Setup, machine: Machine) -> dict[str, Any]:
         "limits": _short(setup.limits.model_dump(mode="json")),
         "dialect": _short(describe(setup.dialect)),
         "memory": _short(describe(setup.memory)),
-        "policy": _NO_POLICY if setup.policy is None else _short(setup.policy.to_data()),
+        "policy": "" if setup.policy is None else _short(setup.policy.to_data()),
         "tools": {one["name"]: _short(definition(one)) for one in tools_data(setup.tools)},
     }
 

@@ -53,8 +53,7 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         "exclusive": one.exclusive,
         "code": one.map_fallback is not None,
         "hidden": hidden,
-        # Only where there is one, so that trails of before are still of the same tools.
-        **({} if one.default is None else {"default": one.default}),
+        "default": one.default,
         _ORDER: _order_in(one.parameters()),
         **({} if issubclass(one.args_model, JsonArguments) and not one.args_model.__typed__ else {_TYPED: True}),
     }
@@ -123,7 +122,7 @@ def _made(kept: Mapping[str, Any], hidden: Mapping[str, Tool]) -> Tool:
         lax=kept["lax"],
         ignore_extra=True if kept["ignore_extra"] is True else frozenset(kept["ignore_extra"]),
         exclusive=kept["exclusive"],
-        default=kept.get("default"),
+        default=kept["default"],
     )
 
 
