@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from fsm_agent.agent import Agent
+    from fsm_agent.table import Row
     from fsm_agent.testing import FakeClock, ScriptedModel, ScriptedTool
     from fsm_agent.testing.coverage import Coverage
 
@@ -152,19 +153,23 @@ def _written(coverage: Coverage, kind: str, file: Path) -> str:
     return f"wrote {kind} to {file}"
 
 
-def _rows(name: str | None) -> Any:
-    """The rows that `--fsm-cov-table` names."""
-    from fsm_agent.table import TABLE  # noqa: PLC0415 - the engine, when it is asked for
+def _rows(name: str | None) -> Sequence[Row]:
+    """The rows that `--fsm-cov-table` names. Raises `pytest.UsageError` for what is no table."""
+    from fsm_agent import table  # noqa: PLC0415 - the engine, when it is asked for
 
     if name is None:
-        return TABLE
+        return table.TABLE
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(f"--fsm-cov-table={name}: {error}; write MODULE:ATTR") from error
-    found = getattr(found, "machine", found)
-    return getattr(found, "rows", found)
+    rows = getattr(getattr(found, "machine", found), "rows", found)
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, table.Row) for row in rows):
+        raise pytest.UsageError(
+            f"--fsm-cov-table={name} is a {type(found).__name__}: name rows, a Table, a Machine or an Agent"
+        )
+    return rows
 
 
 # ---------------------------------------------------------------- fixtures

@@ -235,6 +235,9 @@ def test_a_table_of_ones_own_is_measured_by_name(pytester: pytest.Pytester) -> N
     found = run(pytester, "--fsm-cov-table=mine:NOTHING")
     assert found.ret == pytest.ExitCode.USAGE_ERROR
     found.stderr.fnmatch_lines(["*--fsm-cov-table=mine:NOTHING*write MODULE:ATTR*"])
+    found = run(pytester, "--fsm-cov-table=mine:RICH")
+    assert found.ret == pytest.ExitCode.USAGE_ERROR
+    found.stderr.fnmatch_lines(["*--fsm-cov-table=mine:RICH is a Guard: name rows, *"])
 
 
 def test_a_worker_hands_over_what_it_counted(pytester: pytest.Pytester) -> None:
