@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Approve, Deny, Edit, Limits, tool
+from fsm_agent.cli.trail_to_test import write_test
 from fsm_agent.dialects import JsonAction
 from fsm_agent.errors import RunError
 from fsm_agent.memory import KeyFacts, Window
@@ -235,8 +236,6 @@ def test_nothing_that_was_said_becomes_code(tmp_path: Path, text: str) -> None:
 
 def test_the_command_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`fsm-agent trail-to-test RUN --store FILE -o FILE`, and to standard output without a file."""
-    from fsm_agent.cli.trail_to_test import write_test
-
     store = str(tmp_path / "runs.db")
     agent, run_id = stored(tmp_path / "runs.db", ScriptedModel(["3"]))
     assert agent.trails is not None
