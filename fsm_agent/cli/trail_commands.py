@@ -62,18 +62,14 @@ def _cancel(
     run: trail_options.Run,
     *,
     why: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the trail.")] = "cancelled by the caller",
-    agent: trail_options.AgentSpec = None,
-    tools: trail_options.Tools = None,
-    table: options.TableSpec = None,
+    given: Given,
     store: options.Store = None,
-    env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
     """End a run that waits, or that a crash broke off."""
-    trail_options.environment(env_file)
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
-    decide.cancel_run(store, run, why, Given(tools=tuple(tools or ()), agent=agent, table=table))
+    decide.cancel_run(store, run, why, given)
 
 
 def _replay(
@@ -82,19 +78,14 @@ def _replay(
     to: Annotated[
         int | None, typer.Option(metavar="SEQ", min=0, help="Stop after this transition.", show_default=False)
     ] = None,
-    agent: trail_options.AgentSpec = None,
-    tools: trail_options.Tools = None,
-    table: options.TableSpec = None,
+    given: Given,
     store: options.Store = None,
-    env_file: options.EnvFile = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Drive a run again by what its trail says, without calling model or tools, and show each transition with its guards."""
-    trail_options.environment(env_file)
     from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
-    given = Given(tools=tuple(tools or ()), agent=agent, table=table)
     replay.replay_run(store, run, to=to, given=given, as_json=as_json)
 
 
@@ -125,11 +116,8 @@ def _audit(
     *,
     every: Annotated[bool, typer.Option("--all", help="Every run of the store.")] = False,
     head: trail_options.Head = "",
-    agent: trail_options.AgentSpec = None,
-    tools: trail_options.Tools = None,
-    table: options.TableSpec = None,
+    given: Given,
     store: options.Store = None,
-    env_file: options.EnvFile = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -137,11 +125,9 @@ def _audit(
 
     Keys come from FSM_AGENT_TRAIL_HMAC_KEY, FSM_AGENT_TRAIL_ED25519_KEY or FSM_AGENT_TRAIL_ED25519_PUBLIC_KEY.
     """
-    trail_options.environment(env_file)
     from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
     replay.checked_arguments(run, every)
-    given = Given(tools=tuple(tools or ()), agent=agent, table=table)
     raise typer.Exit(replay.audit_runs(store, run, head=head, given=given, as_json=as_json))
 
 
@@ -191,21 +177,16 @@ def _report(
     output: options.Output = None,
     unredacted: trail_options.Unredacted = False,
     head: trail_options.Head = "",
-    agent: trail_options.AgentSpec = None,
-    tools: trail_options.Tools = None,
-    table: options.TableSpec = None,
+    given: Given,
     store: options.Store = None,
-    env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
     """Write a run as one HTML page that needs no network: how it ended and why, where time and tokens went, and every transition.
 
     Its calls, messages, path and the audit's verdict too. Of a damaged trail it shows what can be read. Secrets are redacted.
     """
-    trail_options.environment(env_file)
     from fsm_agent.cli import report  # noqa: PLC0415 - the engine, for commands that show it
 
-    given = Given(tools=tuple(tools or ()), agent=agent, table=table)
     report.report_run(store, run, output=output, head=head, given=given, unredacted=unredacted)
 
 
@@ -213,11 +194,11 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "runs": _runs,
     "show": _show,
     **decision_commands.COMMANDS,
-    "cancel": _cancel,
-    "replay": _replay,
+    "cancel": trail_options.with_given(_cancel),
+    "replay": trail_options.with_given(_replay),
     "fork": trail_options.with_going(_fork),
-    "audit": _audit,
+    "audit": trail_options.with_given(_audit),
     "export": _export,
     "trail-to-test": _trail_to_test,
-    "report": _report,
+    "report": trail_options.with_given(_report),
 }

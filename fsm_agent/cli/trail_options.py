@@ -15,16 +15,15 @@ from fsm_agent.cli.going import Given, Going, Policy, os_user
 from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, in_place_of
 
 __all__ = [
-    "AgentSpec",
     "All",
     "Call",
     "Digest",
     "GoOn",
     "Head",
     "Run",
-    "Tools",
     "Unredacted",
     "environment",
+    "with_given",
     "with_going",
 ]
 
@@ -98,39 +97,42 @@ def with_going(command: Callable[..., Any]) -> Callable[..., Any]:
     return in_place_of("going", _GOING, _going)(command)
 
 
+def with_given(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command(..., given: Given)` with the options that say where the agent's own code is in the place of its parameter `given`."""
+    return in_place_of("given", _GIVEN, _given)(command)
+
+
 def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
+_CODE: Final = (_option("agent", AgentSpec), _option("tools", Tools), _option("table", TableSpec))
+_ENV_FILE: Final = _option("env_file", EnvFile)
+_GIVEN: Final = (*_CODE, _ENV_FILE)
 _GOING: Final = (
     _option("by", By),
-    _option("agent", AgentSpec),
-    _option("tools", Tools),
+    *_CODE,
     _option("files", Files),
-    _option("table", TableSpec),
     _option("model", Model),
     _option("base_url", BaseUrl),
     _option("approve", Approval),
-    _option("env_file", EnvFile),
+    _ENV_FILE,
     _option("as_json", Json, default=False),
     _option("quiet", Quiet, default=False),
     _option("debug", Debug, default=False),
 )
 
 
+def _given(said: dict[str, Any]) -> Given:
+    """What the options say; those that a command does not have are as the run began. Reads the env file first."""
+    environment(said.pop("env_file"))
+    return Given(**{**said, "tools": tuple(said["tools"] or ())})
+
+
 def _going(said: dict[str, Any]) -> Going:
-    environment(said["env_file"])
-    given = Given(
-        model=said["model"],
-        base_url=said["base_url"],
-        tools=tuple(said["tools"] or ()),
-        files=said["files"],
-        approve=said["approve"],
-        agent=said["agent"],
-        table=said["table"],
-    )
-    by = os_user() if said["by"] is None else said["by"]
-    return Going(given=given, by=by, quiet=said["quiet"], as_json=said["as_json"])
+    by, quiet, as_json = (said.pop(name) for name in ("by", "quiet", "as_json"))
+    said.pop("debug")
+    return Going(given=_given(said), by=os_user() if by is None else by, quiet=quiet, as_json=as_json)
 
 
 def environment(env_file: Path | None) -> None:
