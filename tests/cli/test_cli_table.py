@@ -65,7 +65,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     """`--table` names what `extend` returned; anything else is wrong usage, said with the option."""
     done = fsm("table", "--table", "fsm_agent.table:extend")
     assert done.code == 2
-    assert "--table 'fsm_agent.table:extend' is a function" in done.err
+    assert "--table 'fsm_agent.table:extend' is a method" in done.err
     assert "there is no module nowhere" in fsm("table", "--table", "nowhere:TABLE").err
 
 
