@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args, overload
 
-from fsm_agent.diagrams.dot import as_dot
-from fsm_agent.diagrams.graphviz import Engine, rendered
-from fsm_agent.diagrams.image import tidied
-from fsm_agent.diagrams.mermaid import as_mermaid
+from fsm_agent.diagrams.formats import check_format, drawn
+from fsm_agent.diagrams.graphviz import Engine
 from fsm_agent.diagrams.parts import Detail
 from fsm_agent.diagrams.picture import pictured
 from fsm_agent.diagrams.tables import as_csv, as_markdown
@@ -110,19 +108,11 @@ def _drawn(
     detail: Detail,
     engine: Engine | None,
 ) -> TextDiagram | PngDiagram:
-    if format not in get_args(Format):
-        raise DefinitionError(f"there is no diagram format {format!r}; the formats are {', '.join(get_args(Format))}")
+    check_format(format)
     if detail not in get_args(Detail):
         raise DefinitionError(f"there is no detail {detail!r}; the details are {', '.join(get_args(Detail))}")
     if format == "markdown":
         return TextDiagram(as_markdown(rows, limits, walks=walks), format)
     if format == "csv":
         return TextDiagram(as_csv(rows, limits, walks=walks), format)
-    picture = pictured(rows, limits, detail=detail, walks=walks)
-    if format == "mermaid":
-        return TextDiagram(as_mermaid(picture), format)
-    if format == "dot":
-        return TextDiagram(as_dot(picture), format)
-    if format == "png":
-        return PngDiagram(rendered(as_dot(picture), "png", engine=engine))
-    return TextDiagram(tidied(rendered(as_dot(picture), "svg", engine=engine)), format)
+    return drawn(pictured(rows, limits, detail=detail, walks=walks), format, engine)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args, overload
+from typing import Literal, overload
 
-from fsm_agent.diagrams.dot import as_dot
-from fsm_agent.diagrams.graphviz import Engine, rendered
-from fsm_agent.diagrams.image import tidied
-from fsm_agent.diagrams.mermaid import as_mermaid
+from fsm_agent.diagrams.formats import check_format, drawn
+from fsm_agent.diagrams.graphviz import Engine
 from fsm_agent.diagrams.parts import Arrow, Box, Line, Picture, Place, Way
 from fsm_agent.diagrams.tables import in_cell, quoted
 from fsm_agent.diagrams.value import Format, PngDiagram, TextDiagram, TextFormat
-from fsm_agent.errors import DefinitionError
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.policy.machine import Move, PolicyMachine, machines
 
@@ -35,21 +32,13 @@ def policy_diagram(
 
     Raises `fsm_agent.errors.DefinitionError` for a format that there is not, or cannot be drawn here.
     """
-    if format not in get_args(Format):
-        raise DefinitionError(f"there is no diagram format {format!r}; the formats are {', '.join(get_args(Format))}")
+    check_format(format)
     if format == "markdown":
         return TextDiagram(policy_markdown(policy), format)
     found = machines(policy.rules)
     if format == "csv":
         return TextDiagram(_as_csv(found), format)
-    picture = _pictured(found)
-    if format == "mermaid":
-        return TextDiagram(as_mermaid(picture), format)
-    if format == "dot":
-        return TextDiagram(as_dot(picture), format)
-    if format == "png":
-        return PngDiagram(rendered(as_dot(picture), "png", engine=engine))
-    return TextDiagram(tidied(rendered(as_dot(picture), "svg", engine=engine)), format)
+    return drawn(_pictured(found), format, engine)
 
 
 def policy_markdown(policy: ToolPolicy) -> str:
