@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["telling_words"]
 
-_WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[^\W_]+")
+_WORD: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 # Words that say nothing of what a text is about.
 _EMPTY_WORDS: Final = frozenset(
     "a an and are as at be but by can did do does for from had has have how i if in into is it its of on or so that the their then there "

@@ -22,6 +22,7 @@ from fsm_agent.observe import silent_logger
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.audit import audit
+from fsm_agent.words import telling_words
 from tests.core.validity import wrong_prompt
 from tests.faults.kit import WAYS, run
 
@@ -265,3 +266,8 @@ def test_the_embedded_store_needs_no_numpy() -> None:
     store.add_documents([Document(page_content=f"bicycle {n}", metadata={"n": n}) for n in range(5)], ids=list("abcde"))
     found = store.similarity_search("bicycle", k=9, filter=lambda document: document.metadata["n"] > 2)
     assert {document.id for document in found} == {"d", "e"}
+
+
+def test_words_of_two_scripts_are_told_apart() -> None:
+    """A Latin word that stands in Chinese without a space is a word of its own."""
+    assert list(telling_words("查出max_retries的默认值")) == ["查出", "max", "retries", "的默", "默认", "认值"]
