@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fsm_agent.testing.coverage import Coverage
 
 _REPORTS: Final = ("term", "term-all", "markdown", "json", "mermaid", "dot", "svg")
+_ALL: Final = 100.0
 _KEY: Final = "fsm_agent_coverage"
 _FAILED: Final = pytest.StashKey[bool]()
 
@@ -48,9 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--fsm-cov-fail-under",
-        type=float,
+        type=_percent,
         metavar="PERCENT",
-        help="Fail when fewer rows and guard outcomes than that were exercised.",
+        help="Fail when fewer rows and guard outcomes than that were exercised, 0 to 100.",
     )
 
 
@@ -61,6 +63,16 @@ def _report(text: str) -> tuple[str, str]:
             f"{text!r} is none of {', '.join(_REPORTS)}; all but term and term-all need a file: {kind}:FILE"
         )
     return kind, file
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = math.nan
+    if not 0.0 <= percent <= _ALL:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage: give a number from 0 to 100")
+    return percent
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -149,6 +149,15 @@ def test_a_threshold_fails_the_session(pytester: pytest.Pytester, least: str, co
         found.stdout.fnmatch_lines([f"FAIL: fewer than the {least} % that --fsm-cov-fail-under asks for"])
 
 
+@pytest.mark.parametrize("least", ["800", "-1", "nan", "inf", "most"])
+def test_a_threshold_is_a_percentage(pytester: pytest.Pytester, least: str) -> None:
+    """A number that no coverage can reach, or each does, and what is no number, are refused before a test runs."""
+    pytester.makepyfile(ONE_ROW)
+    found = run(pytester, f"--fsm-cov-fail-under={least}")
+    assert found.ret == pytest.ExitCode.USAGE_ERROR
+    found.stderr.fnmatch_lines([f"*--fsm-cov-fail-under: {least!r} is no percentage: give a number from 0 to 100"])
+
+
 def test_a_failed_test_stays_what_is_told(pytester: pytest.Pytester) -> None:
     """The threshold changes no exit code but that of success, and collecting alone measures nothing."""
     pytester.makepyfile("def test_bad():\n    assert False")
