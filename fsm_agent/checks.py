@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, StopReason
-from fsm_agent.custom import OwnState
+from fsm_agent.custom import OwnState, check_states
 from fsm_agent.errors import TableError
 from fsm_agent.guards import Guard
 from fsm_agent.rows import Row
@@ -67,10 +67,9 @@ def check_table(
 
 def _named(own: Sequence[OwnState]) -> None:
     """Names of one's own: words, in the case of the others, that nothing else has."""
+    check_states(own)
     taken = {state.casefold(): state for state in State}
     for one in own:
-        if not isinstance(one, OwnState):
-            raise TableError(f"states=[...] holds {one!r}: a state is made with fsm_agent.table.state")
         _word("state", one.name, upper=True)
         if one.name.casefold() in taken:
             raise TableError(

@@ -18,7 +18,7 @@ from fsm_agent.errors import TableError
 from fsm_agent.rounds import runnable
 from fsm_agent.tools.plain import plain, well_formed
 
-__all__ = ["OwnState", "decided_by_person", "keep", "open_calls", "refuse", "require_approval", "state"]
+__all__ = ["OwnState", "check_states", "decided_by_person", "keep", "open_calls", "refuse", "require_approval", "state"]
 
 REFUSED: Final = "refused"
 """The kind of a refusal, and of a note, that a state of one's own gives."""
@@ -74,6 +74,13 @@ def _seconds(name: str, wait: float) -> Callable[[Context], float]:
     if not 0.0 <= wait < float("inf"):
         raise TableError(f"the wait of {name} is {wait}: give seconds, 0 or None for none")
     return lambda _: wait
+
+
+def check_states(given: Iterable[object]) -> None:
+    """Raises `fsm_agent.errors.TableError` for what no `state` has made."""
+    for one in given:
+        if not isinstance(one, OwnState):
+            raise TableError(f"states=[...] holds {one!r}: a state is made with fsm_agent.table.state")
 
 
 def open_calls(ctx: Context) -> tuple[Call, ...]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import Block, block
 
-__all__ = ["close_round", "merge_results", "noted", "runnable"]
+__all__ = ["NOT_FAILURES", "close_round", "merge_results", "noted", "runnable"]
+
+NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
+"""Why a call did not run where that counts as no failure: a person refused it, it stands in the reply already, the run was broken off."""
 
 
 def runnable(ctx: Context) -> tuple[Call, ...]:

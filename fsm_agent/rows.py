@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
-from fsm_agent.custom import OwnState
+from fsm_agent.custom import OwnState, check_states
 from fsm_agent.errors import TableError
 from fsm_agent.guards import GUARDS, Guard
 
@@ -107,9 +107,7 @@ def extended(
 ) -> tuple[Row, ...]:
     """The rows of `base` with those before and instead of others, then `rows`, then those of `states` from outside."""
     own = {guard.name: guard for row in base for guard in row.guards}
-    for one in states:
-        if not isinstance(one, OwnState):
-            raise TableError(f"states=[...] holds {one!r}: a state is made with fsm_agent.table.state")
+    check_states(states)
     for guard in guards:
         if not isinstance(guard, Guard):
             raise TableError(f"guards=[...] holds {guard!r}: a guard is made with fsm_agent.table.guard")

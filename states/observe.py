@@ -11,13 +11,12 @@ from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Outcome, Result
 from fsm_agent.history import block
 from fsm_agent.repeats import learned_from, times_seen
-from fsm_agent.rounds import close_round, not_executed
+from fsm_agent.rounds import NOT_FAILURES, close_round, not_executed
 from fsm_agent.standing import moved
 from fsm_agent.states.base import Step
 
 EVENTS: Final = frozenset({Event.OBSERVED})
 _UNKNOWN: Final = frozenset({"timeout", "in_doubt"})
-_NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 
 
 def enter(ctx: Context) -> None:
@@ -100,7 +99,7 @@ def _failures(ctx: Context) -> dict[str, Any]:
     """One success ends a row of failures; a batch is one failure when none of its calls succeeded. Refusals by people do not count."""
     refused = [not_executed(call, "") for call in ctx.calls if call.refusal and not _stands_in(ctx, call)]
     newest = [*ctx.fresh, *refused]
-    bad = [result for result in newest if not result.ok and result.error not in _NOT_FAILURES]
+    bad = [result for result in newest if not result.ok and result.error not in NOT_FAILURES]
     failed = next((result for result in bad if result.retryable), bad[0] if bad else None)
     failure = None if failed is None else _failure(failed)
     if any(result.ok for result in newest):

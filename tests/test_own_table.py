@@ -547,6 +547,7 @@ REFUSED = [
     pytest.param(lambda: table.state("PACE", events=["paced"], wait=-1)(says_paced), "", "wait of PACE", id="no time"),
     pytest.param(lambda: table.state("PACE", events=["paced"])(LATER), "", "not async", id="an async function"),
     pytest.param(lambda: table.extend(states=[UNTYPED]), "", "a state is made with", id="a state as a text"),
+    pytest.param(lambda: Table(states=(UNTYPED,)), "", "a state is made with", id="a state as a text, in a table"),
 ]
 
 

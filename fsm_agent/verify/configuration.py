@@ -15,7 +15,7 @@ from fsm_agent.context import Context
 from fsm_agent.guards import GUARDS
 from fsm_agent.ladder import Rung, defaults, fallbacks
 from fsm_agent.limits import Limits
-from fsm_agent.rounds import not_executed
+from fsm_agent.rounds import NOT_FAILURES, not_executed
 
 __all__ = ["HOLDS", "Bounds", "Config", "abstracted", "cause_class", "settled"]
 
@@ -30,7 +30,6 @@ In OBSERVE what happened to the calls: something ran or was answered; all were r
 were none and a note says so. In DECIDE that the model call was withheld. States without an entry hold nothing;
 of those of one's own see `fsm_agent.verify.own`.
 """
-_NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 
 
 class Config(NamedTuple):
@@ -198,4 +197,4 @@ def _holding(ctx: Context, state: State, event: Event | None) -> str:
         return "ran"
     asked = {call.id: call.tool for call in ctx.asked}
     refused = [not_executed(call, "") for call in ctx.calls if asked.get(call.id, call.tool) == call.tool]
-    return "refused" if any(result.error not in _NOT_FAILURES for result in refused) else "quiet"
+    return "refused" if any(result.error not in NOT_FAILURES for result in refused) else "quiet"
