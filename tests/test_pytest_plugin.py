@@ -251,7 +251,6 @@ def test_a_table_of_ones_own_is_measured_by_name(pytester: pytest.Pytester) -> N
 
 def test_a_worker_hands_over_what_it_counted(pytester: pytest.Pytester) -> None:
     """With pytest-xdist a worker counts what it runs, and the controller adds that up and tells it."""
-    pytest.importorskip("xdist")
     pytester.makepyfile(
         test_a=ONE_ROW, test_b=ONE_ROW.replace('"model").fire().target is State.PLAN', '"tool").fire()')
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,7 +178,6 @@ VALUES = st.recursive(
 @given(SCHEMAS, VALUES)
 def test_agrees_with_a_reference_validator(schema: dict[str, Any], value: Any) -> None:
     """On closed schemas the verdict is that of `jsonschema`, and what is accepted is passed on unchanged."""
-    jsonschema = pytest.importorskip("jsonschema")
     checked = of(x=schema).validate({"x": value})
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     assert isinstance(checked, Valid) is expected, schema
