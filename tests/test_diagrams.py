@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import Agent, DefinitionError, Limits, RunError
+from fsm_agent import Agent, DefinitionError, Limits, RunError, RunResult
 from fsm_agent.alphabet import TERMINAL, Event, State
 from fsm_agent.diagrams import TextFormat, diagram, diff
 from fsm_agent.diagrams.__main__ import main
@@ -696,9 +696,10 @@ def test_durations_are_said_in_their_unit(ms: float, said: str) -> None:
     assert duration(ms) == said
 
 
-def test_an_overlay_keeps_the_label_of_a_loop_free() -> None:
-    """Where a run is drawn in, no arrow but the straight one comes to, or leaves, PLAN on the side of its own loop's label."""
-    text = diagram("dot", diagram_examples.failed())
+@pytest.mark.parametrize("trail", [lambda: None, diagram_examples.failed], ids=["machine", "run"])
+def test_the_label_of_a_loop_is_kept_free(trail: Callable[[], RunResult | None]) -> None:
+    """No arrow but the straight one comes to, or leaves, PLAN on the side of its own loop's label."""
+    text = diagram("dot", trail())
     others = [line for line in text.splitlines() if "s_PLAN" in line and "->" in line and 'label="' not in line]
     sides = {
         "straight": [line for line in others if line.strip().startswith(("start ->", "s_PLAN -> s_VALIDATE"))],

@@ -119,15 +119,12 @@ def _line(arrow: Arrow, loops: AbstractSet[str]) -> Mapping[str, str]:
         look["style"] = "dashed"
     if arrow.source == arrow.target:
         look |= {"tailport": "w", "headport": "nw"}
-    elif arrow.mark is not Mark.NONE and not arrow.straight:
-        # On its left, a state that leads to itself has the label of that. Where a run is drawn in, other arrows would cross it there.
+    elif not arrow.straight:
+        # On its left, a state that leads to itself has the label of that, which other arrows would cross.
         look |= {"tailport": "e"} if arrow.source in loops else {}
         look |= {"headport": "e"} if arrow.target in loops else {}
     if arrow.straight and arrow.mark is not Mark.UNTAKEN:
         look["weight"] = "50" if arrow.way is Way.FAILURE else "100"
-    if (arrow.source, arrow.target) == ("s_PLAN", "s_DEGRADE"):
-        # The other arrows there come from further down; this one alone would pull DEGRADE up, and the picture apart.
-        look["constraint"] = "false"
     return look
 
 
