@@ -32,7 +32,9 @@ _TAGS: Final[Mapping[tuple[State, Event], str]] = {
     (State.EXECUTE, Event.DOUBTED): "doubted",
     (State.OBSERVE, Event.OBSERVED): "round",
     (State.RETRY, Event.WAITED): "waited",
+    (State.DEGRADE, Event.DEFAULTED): "changed",
     (State.DEGRADE, Event.STRATEGY_CHANGED): "changed",
+    (State.DEGRADE, Event.SIMPLIFIED): "changed",
     (State.DEGRADE, Event.ANSWER_FORCED): "forced",
     (State.DEGRADE, Event.EXHAUSTED): "exhausted",
 }

@@ -197,3 +197,16 @@ def test_a_state_may_stand_behind_a_reflection(event: str) -> None:
     small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=0, abort_after=2, token_budget=None)
     certificate = verify(small, rows=behind, reflections=1)
     assert certificate.ok, certificate
+
+
+@pytest.mark.parametrize("event", ["defaulted", "simplified"])
+def test_a_state_may_stand_behind_every_rung(event: str) -> None:
+    """What a rung of the ladder leads back to PLAN with may pass through a state of one's own."""
+    behind = table.extend(
+        states=[state_of("LOWERED", "lowered")],
+        instead={f"DEGRADE --{event}--> PLAN": f"DEGRADE --{event}--> LOWERED"},
+        rows=["LOWERED --lowered--> PLAN"],
+    )
+    small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
+    certificate = verify(small, rows=behind, ladder=["default", "simpler"], simpler=True, defaults=True)
+    assert certificate.ok, certificate
