@@ -133,9 +133,10 @@ def test_a_page_fits_every_screen(browser: Browser, folder: Path, name: str, wid
     shown.close()
 
 
-def test_everything_is_printed(browser: Browser, folder: Path) -> None:
+@pytest.mark.parametrize("name", ["failed", "hostile"])
+def test_everything_is_printed(browser: Browser, folder: Path, name: str) -> None:
     """On paper what is closed is shown, in the light colours, nothing scrolls, and the way around the page is left out."""
-    shown = opened(browser, folder, "failed", dark=True)
+    shown = opened(browser, folder, name, dark=True)
     shown.value("document.querySelectorAll('details').forEach(one => one.open = false)")
     shown.media(dark=True, kind="print")
     hidden = "[...document.querySelectorAll('.turn, .message, #path td')].filter(one => one.getBoundingClientRect().height === 0)"
