@@ -15,7 +15,18 @@ from rich.text import Text
 
 from fsm_agent.visible import safe
 
-__all__ = ["err", "error_line", "interactive", "note", "out", "put", "put_json", "stdout_reserved", "tolerant"]
+__all__ = [
+    "err",
+    "error_line",
+    "interactive",
+    "note",
+    "out",
+    "put",
+    "put_json",
+    "put_raw",
+    "stdout_reserved",
+    "tolerant",
+]
 
 
 def err() -> Console:

@@ -19,7 +19,7 @@ from fsm_agent.records import RunResult
 from fsm_agent.tools.registry import Registry
 from fsm_agent.visible import safe
 
-__all__ = ["example_of", "example_tools", "say_whether_right", "workplace"]
+__all__ = ["example_of", "example_task", "example_tools", "say_whether_right", "workplace"]
 
 _SHOWN = 200
 

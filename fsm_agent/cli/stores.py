@@ -25,6 +25,7 @@ __all__ = [
     "existing",
     "find_run",
     "holder_of",
+    "journal_of",
     "new_or_existing",
     "read_run",
     "short",

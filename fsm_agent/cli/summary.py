@@ -13,7 +13,7 @@ from fsm_agent.observe import event_of
 from fsm_agent.records import RESUME, Request, RunResult
 from fsm_agent.visible import safe
 
-__all__ = ["document", "footer", "headline", "retelling", "tokens_text"]
+__all__ = ["asked_document", "document", "footer", "headline", "retelling", "tokens_text"]
 
 _STYLES: Final = {
     Status.COMPLETED: "green",

@@ -15,7 +15,7 @@ from fsm_agent.table import Row
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 
-__all__ = ["Passage", "Trail", "Walk", "compared", "walked"]
+__all__ = ["Passage", "Stay", "Trail", "Walk", "compared", "duration", "walked"]
 
 Trail = RunResult | Iterable[object]
 """A result, or the transitions of a run in order: `Transitioned` records, or the entries of its trail.
@@ -31,7 +31,7 @@ _MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """How often a row was taken (or a state entered), at which transitions, in how many ms, and the guards that held the last time."""
+    """How often a row was taken, at which transitions, in how many ms, and the guards that held the last time."""
 
     seqs: tuple[int, ...]
     elapsed_ms: float

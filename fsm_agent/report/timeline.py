@@ -9,7 +9,7 @@ from typing import Final
 from fsm_agent.alphabet import State
 from fsm_agent.report.parts import Turn
 
-__all__ = ["LENGTH", "Stay", "Timeline", "timeline"]
+__all__ = ["HEIGHT", "LENGTH", "Stay", "Timeline", "timeline"]
 
 LENGTH: Final = 1000.0
 HEIGHT: Final = 100.0
