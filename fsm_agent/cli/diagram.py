@@ -15,7 +15,7 @@ from fsm_agent.diagrams.policy import policy_diagram
 from fsm_agent.errors import RunError
 from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
-from fsm_agent.table import TABLE, Row
+from fsm_agent.table import Row
 from fsm_agent.trail import Entry
 
 __all__ = ["Place", "recorded", "show_diagram", "show_diff", "show_policy"]
@@ -57,7 +57,7 @@ def show_diagram(
     limits: Limits,
     place: Place,
     *,
-    rows: Sequence[Row] = TABLE,
+    rows: Sequence[Row],
     detail: Detail,
     run: str | None,
     store: str | None,
@@ -71,14 +71,14 @@ def show_diagram(
     _put(diagram(format, entries, rows=rows, limits=own, detail=detail), place)
 
 
-def show_policy(policy: ToolPolicy, place: Place, *, run: str | None = None, table: str | None = None) -> None:
+def show_policy(policy: ToolPolicy, place: Place, *, run: str | None, table: str | None) -> None:
     """A tool policy as a machine of its own. Raises `FsmAgentError` for what cannot be drawn, and for a run or table to draw as well."""
     if run is not None or table is not None:
         raise RunError("--policy draws the policy alone: leave out --run and --table, or --policy")
     _put(policy_diagram(policy, place.written_as), place)
 
 
-def show_diff(first: str, second: str, place: Place, *, rows: Sequence[Row] = TABLE, store: str | None) -> None:
+def show_diff(first: str, second: str, place: Place, *, rows: Sequence[Row], store: str | None) -> None:
     """Two runs on one picture, under the limits of the first. Raises `FsmAgentError` for what cannot be drawn."""
     format = place.written_as
     entries, limits = recorded(store, first)

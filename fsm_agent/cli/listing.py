@@ -15,7 +15,7 @@ from fsm_agent.alphabet import Event
 from fsm_agent.cli.console import out, put, put_json
 from fsm_agent.cli.options import GivenLimits
 from fsm_agent.limits import ENV_PREFIX, Limits
-from fsm_agent.table import TABLE, Row
+from fsm_agent.table import Row
 from fsm_agent.tools.lint import lint
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
@@ -78,7 +78,7 @@ def _marks(one: Tool) -> str:
     return ", ".join(text for holds, text in marks if holds)
 
 
-def show_table(limits: Limits, rows: Sequence[Row] = TABLE, *, as_json: bool, as_markdown: bool) -> None:
+def show_table(limits: Limits, rows: Sequence[Row], *, as_json: bool, as_markdown: bool) -> None:
     """The rows in their order, with what each guard says under `limits`."""
     if as_json:
         put_json([_row_document(row, limits) for row in rows])

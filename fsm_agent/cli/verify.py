@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fsm_agent.cli.console import note, put, put_json
 from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
-from fsm_agent.table import TABLE, Row
+from fsm_agent.table import Row
 from fsm_agent.verify import MOST, verify
 
 __all__ = ["show_certificate"]
@@ -15,7 +15,7 @@ __all__ = ["show_certificate"]
 
 def show_certificate(
     limits: Limits,
-    rows: Sequence[Row] = TABLE,
+    rows: Sequence[Row],
     *,
     summaries: bool,
     most: int | None,
