@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-__all__ = ["safe"]
+__all__ = ["safe", "safe_json"]
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _HARMLESS: Final = "\n\t\u200c\u200d"
@@ -16,9 +16,20 @@ def safe(text: str) -> str:
     """`text` with control, direction and invisible characters written out."""
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return "".join(
-        char
-        if char in _HARMLESS or unicodedata.category(char) not in _INVISIBLE
-        else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
+    return "".join(char.encode("unicode_escape").decode("ascii") if _hidden(char) else char for char in text)
+
+
+def safe_json(text: str) -> str:
+    """A JSON document with the same characters escaped as JSON escapes them: it is read as the same value."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(_json_escape(char) if _hidden(char) else char for char in text)
+
+
+def _hidden(char: str) -> bool:
+    return char not in _HARMLESS and unicodedata.category(char) in _INVISIBLE
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

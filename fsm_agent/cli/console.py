@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from fsm_agent.visible import safe
+from fsm_agent.visible import safe, safe_json
 
 __all__ = [
     "err",
@@ -55,19 +55,22 @@ def error_line(text: str) -> None:
 
 
 def put(text: str) -> None:
-    """`text` on standard output, as it is for a program, made harmless for a terminal."""
-    sys.stdout.write(f"{safe(text) if sys.stdout.isatty() else text}\n")
-    sys.stdout.flush()
-
-
-def put_json(value: Any) -> None:
-    """`value` as one JSON document on standard output; what JSON does not know is written as text."""
-    unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
-    put_raw(json.dumps(value, ensure_ascii=not unicode, indent=2, default=str))
+    """`text` for a person on standard output, made harmless for a terminal: also a pager, or `head`, writes to one."""
+    _write(safe(text))
 
 
 def put_raw(text: str) -> None:
-    """`text` on standard output, letter for letter."""
+    """`text` for a program on standard output, letter for letter; made harmless where that is a terminal."""
+    _write(safe(text) if sys.stdout.isatty() else text)
+
+
+def put_json(value: Any) -> None:
+    """`value` as one JSON document on standard output, harmless for a terminal; what JSON does not know is written as text."""
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    _write(safe_json(json.dumps(value, ensure_ascii=not unicode, indent=2, default=str)))
+
+
+def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
-from fsm_agent.cli.console import note, put
+from fsm_agent.cli.console import note, put_raw
 from fsm_agent.cli.stores import stored_run
 from fsm_agent.diagrams import Detail, Format, PngDiagram, TextDiagram, diagram, diff
 from fsm_agent.diagrams.policy import policy_diagram
@@ -107,4 +107,4 @@ def _put(drawn: TextDiagram | PngDiagram, place: Place) -> None:
         sys.stdout.buffer.write(drawn)
         sys.stdout.flush()
     else:
-        put(drawn.rstrip("\n"))
+        put_raw(drawn.rstrip("\n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from fsm_agent.alphabet import Status
 from fsm_agent.cli.console import err, error_line
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.redact import redact_text
+from fsm_agent.visible import safe
 
 __all__ = ["EXIT_CODES", "USAGE", "Commands", "debugging"]
 
@@ -46,7 +48,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except FsmAgentError as error:
             if ctx.find_root().meta.get(__name__):
-                traceback.print_exc()
+                sys.stderr.write(safe(traceback.format_exc()))
             error_line(redact_text(str(error)))
             raise typer.Exit(USAGE) from error
         except KeyboardInterrupt as interrupt:

@@ -10,7 +10,7 @@ from typing import Final
 from rich import box
 from rich.table import Table
 
-from fsm_agent.cli.console import err, error_line, interactive, note, out, put, put_json
+from fsm_agent.cli.console import err, error_line, interactive, note, out, put_json, put_raw
 from fsm_agent.cli.weights import fetch
 from fsm_agent.errors import ModelError
 from fsm_agent.local import LocalServer, cached, list_models
@@ -24,7 +24,7 @@ _SHOWN: Final = 8
 def pull(name: str, source: SourceName | None, *, quiet: bool) -> None:
     """Fetch the weights, or say that they are here; the path goes to standard output."""
     fetch(name, quiet=quiet, source=source)
-    put(str(ensure(name)))
+    put_raw(str(ensure(name)))
 
 
 def list_them(*, as_json: bool) -> None:
@@ -47,7 +47,7 @@ def say_path(name: str) -> None:
     path = cached(name)
     if path is None:
         raise ModelError(f"{name} is not here; fetch it with: fsm-agent model pull {shlex.quote(name)}")
-    put(str(path))
+    put_raw(str(path))
 
 
 def serve(name: str, *, port: int, ctx: int, threads: int | None, parallel: int) -> int:
@@ -57,7 +57,7 @@ def serve(name: str, *, port: int, ctx: int, threads: int | None, parallel: int)
     with waiting:
         server = LocalServer(ensure(name), port=port, ctx=ctx, threads=threads, parallel=parallel, alias=name)
     with server:
-        put(server.base_url)
+        put_raw(server.base_url)
         note(f"serving until Ctrl-C; use it with: --base-url {server.base_url} --dialect guided_json")
         try:
             status = server.wait()

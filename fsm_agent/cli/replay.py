@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from fsm_agent.cli.console import error_line, note, put, put_json
+from fsm_agent.cli.console import error_line, note, put, put_json, put_raw
 from fsm_agent.cli.decide import resume_run
 from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.origin import machine_of, setup_of
@@ -131,7 +131,7 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         shown = [{"tool": call.tool, "arguments": redact(dict(call.arguments))} for call in repeated.values()]
         put_json({"run_id": made, "forked": stored.run_id, "at": at, "need_approval": shown})
     else:
-        put(made)
+        put_raw(made)
     note(f"go on with it: fsm-agent resume {made}{option}")
     return 0
 

@@ -15,7 +15,7 @@ from fsm_agent.agent import Agent
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.approval import approver_for
 from fsm_agent.cli.choice import Choice
-from fsm_agent.cli.console import err, note, put, put_json, stdout_reserved
+from fsm_agent.cli.console import err, note, put_json, put_raw, stdout_reserved
 from fsm_agent.cli.endings import EXIT_CODES
 from fsm_agent.cli.going import Policy
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
@@ -212,7 +212,7 @@ def report(result: RunResult, *, model: str, as_json: bool, quiet: bool, go_on: 
     if as_json:
         put_json(document(result, model=model, exit_code=code))
     elif result.answer is not None:
-        put(result.answer)
+        put_raw(result.answer)
     if not quiet:
         err().print(footer(result))
     return code

@@ -49,7 +49,7 @@ def footer(result: RunResult) -> Text:
         tokens_text(usage.total, usage.estimated),
         f"{result.elapsed:.1f} s",
     ]
-    return Text(f"{', '.join(parts)}\nrun {result.run_id}", style="dim")
+    return Text(safe(f"{', '.join(parts)}\nrun {result.run_id}"), style="dim")
 
 
 def retelling(result: RunResult) -> list[Text]:
