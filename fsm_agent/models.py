@@ -25,6 +25,8 @@ __all__ = ["Prepared", "capped", "patient", "prepare", "resolve"]
 
 _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
+_LOCAL_REPLY: Final = 1024
+"""Tokens. A small model may repeat itself until its context is full; so much is ten times what a call or an answer takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def patient(model: Any, limits: Limits) -> Limits:
 def capped(model: Any, max_tokens: int | None, *, base_url: str | None = None) -> Any:
     """The chat model for `model`, whose replies have at most `max_tokens` tokens; None leaves that to it.
 
-    A model that says itself how many, when it was made or by `bind`, keeps that, and so does one of a class without such a setting.
+    A model that says itself how many, when it was made or by `bind`, keeps that, and so does one of a class without such a setting. For
+    one that is only named, to run on this machine, nobody has said: it has 1,024 where `max_tokens` is None.
     """
     chosen = resolve(model, base_url=base_url)
     inner: Any = chosen
@@ -72,7 +75,9 @@ def capped(model: Any, max_tokens: int | None, *, base_url: str | None = None) -
     while isinstance(inner, RunnableBinding):
         inner, bound = inner.bound, {**inner.kwargs, **bound}
     open_ = isinstance(inner, BaseChatModel) and "max_tokens" in type(inner).model_fields
-    if max_tokens is None or not open_ or "max_tokens" in bound or inner.max_tokens is not None:
+    if max_tokens is None or not open_ or "max_tokens" in bound:
+        return chosen
+    if inner.max_tokens is not None and not (isinstance(model, str) and is_local(model)):
         return chosen
     return chosen.bind(max_tokens=max_tokens)
 
@@ -81,7 +86,7 @@ def _from_name(name: str, base_url: str | None) -> Any:
     if is_local(name):
         from fsm_agent.local import shared  # noqa: PLC0415 - the local server is an extra, and heavy
 
-        return _openai("local", shared(name).base_url, api_key="none", temperature=0.0)
+        return _openai("local", shared(name).base_url, api_key="none", temperature=0.0, max_tokens=_LOCAL_REPLY)
     provider, _, rest = name.partition(":")
     if not rest or provider == "openai":
         return _openai(rest or name, base_url)
@@ -95,7 +100,7 @@ def _from_name(name: str, base_url: str | None) -> Any:
     return init_chat_model(name)
 
 
-def _openai(name: str, base_url: str | None, api_key: str | None = None, temperature: float | None = None) -> Any:
+def _openai(name: str, base_url: str | None, api_key: str | None = None, **settings: Any) -> Any:
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - a second of import, only when it is used
 
     key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if base_url else None)
@@ -104,7 +109,7 @@ def _openai(name: str, base_url: str | None, api_key: str | None = None, tempera
             f"model {name!r} needs a key: set OPENAI_API_KEY, or give base_url for a server of your own, or use "
             '"local:1.5b" for a model on this machine'
         )
-    return ChatOpenAI(model=name, base_url=base_url, api_key=key, temperature=temperature)
+    return ChatOpenAI(model=name, base_url=base_url, api_key=key, **settings)
 
 
 def prepare(model: Any, *, timeout: float) -> Prepared:

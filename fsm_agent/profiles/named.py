@@ -38,7 +38,7 @@ class Named:
 
         `tools` None are the profile's own. `limits`, a `Limits` or a mapping of single ones, go on top of the profile's, and so do those of
         the environment. `overrides` are further keywords of `Agent`; what is left out, or None, is as the profile says. `max_tokens` caps
-        the replies of a model that has no cap of its own.
+        the replies of a model that has no cap of its own (a model that is named to run on this machine has 1,024 without it).
 
         Raises `DefinitionError` for an unknown profile, listing those that there are, and whatever `Agent` raises.
         """
