@@ -16,12 +16,16 @@ from fsm_agent.cli.origin import Origin
 from fsm_agent.cli.policy_file import policy_from
 from fsm_agent.cli.run import Order, Watch, carry_out, memory_of, read_task, report
 from fsm_agent.cli.stores import read_run, writing
+from fsm_agent.cli.threads import check_thread
 from fsm_agent.cli.toolbox import table_of, toolbox
+from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.profiles import profile as profile_named
 from fsm_agent.records import RunResult
+from fsm_agent.standing import fitting
+from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
 __all__ = ["Wanted", "begin"]
@@ -57,10 +61,10 @@ def begin(wanted: Wanted, watch: Watch, *, as_json: bool) -> int:
         return _example(wanted, watch, as_json=as_json)
     if wanted.task is None:
         raise DefinitionError("say what to do: fsm-agent run TASK (with a profile also --example)")
-    placed = replace(wanted, files=_place(wanted))
-    order = _order(placed, read_task(wanted.task))
+    placed, task = replace(wanted, files=_place(wanted)), read_task(wanted.task)
     with writing(wanted.store) as trails:
-        result = carry_out(replace(order, store=trails), watch)
+        order = _order(placed, task, trails)
+        result = carry_out(order, watch)
         return _reported(wanted, order, trails, result, quiet=watch.quiet, as_json=as_json)
 
 
@@ -71,11 +75,9 @@ def _example(wanted: Wanted, watch: Watch, *, as_json: bool) -> int:
     with ExitStack() as stack:
         folder = stack.enter_context(workplace(wanted.files))
         placed = replace(wanted, files=folder if example.files else None)
-        order = _order(placed, task)
-        if not wanted.tools:
-            order = replace(order, tools=example_tools(name, folder))
         trails = stack.enter_context(writing(wanted.store))
-        result = carry_out(replace(order, store=trails), watch)
+        order = _order(placed, task, trails, None if wanted.tools else example_tools(name, folder))
+        result = carry_out(order, watch)
         code = _reported(wanted, order, trails, result, quiet=watch.quiet, as_json=as_json)
         right = say_whether_right(example, result, folder)
     return code if right or code else EXIT_CODES[Status.FAILED]
@@ -87,23 +89,32 @@ def _place(wanted: Wanted) -> Path | None:
     return Path.cwd() if here and not wanted.tools else wanted.files
 
 
-def _order(wanted: Wanted, task: str) -> Order:
+def _order(wanted: Wanted, task: str, trails: TrailStore | None, own: Registry | None = None) -> Order:
+    """The order, with tools of its `own` in place of those that the options name. A wrong option is told before a server is asked."""
+    if wanted.approve == "defer" and trails is None:
+        raise DefinitionError("--approve defer keeps the run for a later decision, so it needs --store FILE")
+    dialect_for(wanted.dialect)
+    check_thread(wanted.thread, wanted.conversations, wanted.profile)
+    memory, table = memory_of(wanted.memory), table_of(wanted.table)
+    tools = toolbox(wanted.tools, wanted.files, wanted.profile) if own is None else own
+    policy = fitting(policy_from(wanted.policy), tools)
     choice = choose(wanted.model, wanted.base_url, os.environ)
     return Order(
         task=task,
         choice=choice,
-        tools=toolbox(wanted.tools, wanted.files, wanted.profile),
+        tools=tools,
         limits=wanted.limits,
         profile=wanted.profile,
         dialect=wanted.dialect,
         system=wanted.system,
         language=wanted.language,
-        memory=memory_of(wanted.memory),
+        memory=memory,
         thread=wanted.thread,
         conversations=wanted.conversations,
         approve=wanted.approve,
-        policy=policy_from(wanted.policy),
-        table=table_of(wanted.table),
+        policy=policy,
+        table=table,
+        store=trails,
         origin=Origin.made(
             choice,
             tools=wanted.tools,

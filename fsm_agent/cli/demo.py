@@ -17,6 +17,7 @@ from fsm_agent.cli.choice import LOCAL_DEFAULT, Choice, choose
 from fsm_agent.cli.console import err, note
 from fsm_agent.cli.endings import EXIT_CODES
 from fsm_agent.cli.run import Order, Watch, carry_out, report
+from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
@@ -41,6 +42,7 @@ def show_demo(
     """Run the demo, say what came out and whether it is right. Returns the exit code."""
     if directory is not None and not directory.is_dir():
         raise DefinitionError(f"--dir {directory}: there is no such directory")
+    dialect_for(dialect)  # a wrong name is told before a server is asked
     choice = demo_choice(model, base_url)
     with nullcontext(str(directory)) if directory is not None else tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -23,7 +23,6 @@ from fsm_agent.cli.live import LiveView, View, view_for
 from fsm_agent.cli.summary import document, footer, headline, retelling
 from fsm_agent.cli.threads import keeping
 from fsm_agent.cli.weights import start
-from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
@@ -124,15 +123,10 @@ def carry_out(
 
     With `act` an earlier run, `run_id`, is gone on with instead. Raises `FsmAgentError` when the agent cannot be built.
     """
-    if order.approve == "defer" and order.store is None:
-        raise DefinitionError("--approve defer keeps the run for a later decision, so it needs --store FILE")
     choice = order.choice
-    dialect_for(order.dialect, choice.model)  # a wrong name is told now, not after a download
     if not watch.quiet:
         at = f" at {choice.place}" if choice.place else ""
         note(f"model {choice.model}{at} ({choice.why})")
-    if choice.local:
-        start(choice.model, quiet=watch.quiet)
     shown = watch.quiet or watch.log
     view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming))
     own = uuid.uuid4()
@@ -145,6 +139,8 @@ def carry_out(
 
     streaming = watch.streaming if watch.streaming is not None else isinstance(view, LiveView)
     with keeping(order.thread, order.conversations, order.profile) as threads:
+        if choice.local:
+            start(choice.model, quiet=watch.quiet)
         agent = _agent(order, view, logger, run_id, threads)
         with cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told), stdout_reserved(), view:
             if act is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,17 +11,14 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.memory import Conversations, InMemoryConversations, RedisConversations, SQLiteConversations
 from fsm_agent.profiles import profile as profile_named
 
-__all__ = ["REDIS", "keeping"]
+__all__ = ["REDIS", "check_thread", "keeping"]
 
 REDIS: Final = ("redis://", "rediss://", "unix://")
 
 
 @contextlib.contextmanager
 def keeping(thread: str | None, given: str | None, profile: str | None) -> Iterator[Conversations]:
-    """The store of the thread: what `--conversations` names, else the profile's; closed afterwards.
-
-    Raises `DefinitionError` for a thread that nothing would keep, and for a store without a thread.
-    """
+    """The store of the thread: what `--conversations` names, else the profile's; closed afterwards. Raises as `check_thread`."""
     store: Any = _store(thread, given, profile)
     try:
         yield store
@@ -31,16 +28,23 @@ def keeping(thread: str | None, given: str | None, profile: str | None) -> Itera
             dispose()
 
 
-def _store(thread: str | None, given: str | None, profile: str | None) -> Conversations:
-    if thread is None:
-        if given is not None:
-            raise DefinitionError("--conversations keeps the messages of a thread; name it with --thread NAME")
-        return InMemoryConversations()
-    if given is not None:
-        return RedisConversations(given) if given.startswith(REDIS) else SQLiteConversations(Path(given))
-    made = None if profile is None else profile_named(profile).conversations
-    if made is None:
+def check_thread(thread: str | None, given: str | None, profile: str | None) -> None:
+    """Raises `DefinitionError` for a thread that nothing would keep, and for a store without a thread. Opens nothing."""
+    if thread is None and given is not None:
+        raise DefinitionError("--conversations keeps the messages of a thread; name it with --thread NAME")
+    if thread is not None and given is None and _of_profile(profile) is None:
         raise DefinitionError(
             f"--thread {thread!r}: say where its messages are kept, --conversations FILE or --conversations redis://HOST:PORT/0"
         )
-    return made()
+
+
+def _of_profile(name: str | None) -> Callable[[], Conversations] | None:
+    return None if name is None else profile_named(name).conversations
+
+
+def _store(thread: str | None, given: str | None, profile: str | None) -> Conversations:
+    check_thread(thread, given, profile)
+    if thread is not None and given is not None:
+        return RedisConversations(given) if given.startswith(REDIS) else SQLiteConversations(Path(given))
+    made = _of_profile(profile) if thread is not None else None
+    return InMemoryConversations() if made is None else made()

@@ -17,6 +17,7 @@ from fsm_agent.cli.run import memory_of
 from fsm_agent.dialects import DIALECTS
 from fsm_agent.limits import Limits
 from fsm_agent.memory import DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
+from fsm_agent.policy import AtMost, ToolPolicy
 from fsm_agent.testing import call, fault, forever, reply, server
 from tests.cli.kit import Done, command, environment, fsm, process
 
@@ -202,11 +203,23 @@ def test_approve_no_refuses_what_needs_approval(here: Path) -> None:
         (["--tools", "my_tools:number"], "a tool is a Tool, a LangChain tool or a typed function, not 5"),
         (["--files", "missing"], "the root 'missing' is not a directory"),
         (["--env-file", "missing.env"], "--env-file missing.env: No such file or directory"),
+        (["--policy", "missing.json"], "--policy 'missing.json' cannot be read"),
+        (["--policy", "pay.json"], "names a tool 'pay' that the agent does not have"),
+        (["--table", "my_tools:number"], "--table 'my_tools:number' is a int: name what"),
+        (["--profile", "lazy"], "profile 'lazy' does not exist; there are session"),
+        (["--thread", "ana"], "say where its messages are kept"),
+        (["--conversations", "threads.db"], "name it with --thread NAME"),
+        (["--store", "runs.jsonl"], "JSON Lines are kept in a directory"),
+        (["--approve", "defer"], "so it needs --store FILE"),
     ],
 )
 def test_a_wrong_definition_is_one_red_line_and_exit_2(here: Path, args: list[str], said: str) -> None:
-    """What is wrong, where, and what to do: before anything runs, and without a traceback."""
-    done = run_with([], *args)
+    """What is wrong, where, and what to do: before the server is asked for its models, and without a traceback."""
+    rules = ToolPolicy(AtMost("pay", 1)).to_data()
+    (here / "pay.json").write_text(json.dumps(rules), encoding="utf-8")
+    with server([]) as s:
+        done = fsm("run", "x", "--base-url", s.base_url, *args)
+    assert s.paths == []
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: ")
     assert said in done.err
