@@ -151,7 +151,8 @@ def _run(
         table=table,
         store=store,
     )
-    raise typer.Exit(begin.begin(wanted, run.Watch(quiet=quiet, log=log, streaming=stream), as_json=as_json))
+    watch = run.Watch(quiet=quiet, log=log, streaming=stream, calls=not as_json)
+    raise typer.Exit(begin.begin(wanted, watch, as_json=as_json))
 
 
 @app.command("demo", epilog=_EPILOG)

@@ -275,7 +275,7 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
         if change is not None:
             order = replace(order, limits=order.limits.replace(**change.limits))
         model = order.choice.model
-        result = carry_out(order, Watch(quiet=going.quiet), run_id=stored.run_id, act=act)
+        result = carry_out(order, Watch(quiet=going.quiet, calls=not going.as_json), run_id=stored.run_id, act=act)
     else:
         agent, model = agent_of(going.given.agent, stored.journal.store), going.given.agent
         with (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -13,8 +13,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from fsm_agent.alphabet import INITIAL, State
 from fsm_agent.cli.console import err, interactive
-from fsm_agent.cli.picture import Picture, describe, draw
+from fsm_agent.cli.picture import Picture, describe, doing, draw
 from fsm_agent.cli.summary import tokens_text
 from fsm_agent.limits import Limits
 from fsm_agent.records import Transitioned
@@ -33,6 +34,9 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the terminal as it was found."""
+
+    def began(self) -> None:
+        """A new run begins: its model is asked."""
 
     def moved(self, record: Transitioned) -> None:
         """A transition has happened."""
@@ -58,6 +62,9 @@ class SilentView:
     ) -> None:
         return None
 
+    def began(self) -> None:
+        """Nothing."""
+
     def moved(self, record: Transitioned) -> None:
         """Nothing."""
 
@@ -74,13 +81,21 @@ class SilentView:
 
 
 class PlainView(SilentView):
-    """One line a transition, with step, time and tokens; pieces of the reply as they come when `streaming`."""
+    """One line a transition, with step, time and tokens; pieces of the reply as they come when `streaming`.
 
-    def __init__(self, console: Console, limits: Limits, *, streaming: bool = False) -> None:
+    With `calls` also one where the model is asked or tools are run, because what follows may take minutes.
+    """
+
+    def __init__(self, console: Console, limits: Limits, *, streaming: bool = False, calls: bool = False) -> None:
         self._console = console
         self._limits = limits
         self._streaming = streaming
+        self._calls = calls
         self._mid_line = False
+
+    def began(self) -> None:
+        """Say that the model is asked."""
+        self._say(0.0, INITIAL)
 
     def moved(self, record: Transitioned) -> None:
         """Write the line."""
@@ -88,6 +103,14 @@ class PlainView(SilentView):
         took = f"{record.at:6.1f} s"
         at = f"step {record.step}/{self._limits.step_bound}, {tokens_text(record.tokens, record.estimated_tokens)}"
         self._console.print(Text(safe(f"{took} {describe(record)}  ({at})")))
+        if record.target is State.PLAN:
+            self._say(record.at, record.target)
+        elif record.target is State.EXECUTE:
+            self._say(record.at, record.target, record.tools)
+
+    def _say(self, at: float, state: State, tools: Sequence[str] = ()) -> None:
+        if self._calls:
+            self._console.print(Text(safe(f"{at:6.1f} s      {doing(state, tools)}"), style="dim"))
 
     def said(self, piece: str) -> None:
         """Write the piece, when pieces are wanted."""
@@ -151,10 +174,10 @@ class LiveView(SilentView):
         self._live.stop()
 
 
-def view_for(limits: Limits, *, quiet: bool, streaming: bool) -> View:
-    """The view that fits standard error."""
+def view_for(limits: Limits, *, quiet: bool, streaming: bool, calls: bool = False) -> View:
+    """The view that fits standard error. `calls` as `PlainView` has it."""
     if quiet:
         return SilentView()
     if interactive(sys.stderr):
         return LiveView(err(), limits)
-    return PlainView(err(), limits, streaming=streaming)
+    return PlainView(err(), limits, streaming=streaming, calls=calls)

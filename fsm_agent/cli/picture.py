@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.records import Transitioned
 from fsm_agent.visible import safe
 
-__all__ = ["Picture", "as_read", "describe", "draw"]
+__all__ = ["Picture", "as_read", "describe", "doing", "draw"]
 
 _KEPT: Final = 6
 _TEXT_ROWS: Final = 4
@@ -85,16 +85,21 @@ def describe(record: Transitioned) -> str:
     return line
 
 
+def doing(state: State, tools: Sequence[str] = ()) -> str:
+    """What goes on in a state, in words: `running calculator`."""
+    words = _DOING.get(state, "judging")
+    return f"{words} {', '.join(tools)}" if tools else words
+
+
 def draw(picture: Picture, limits: Limits, now: float, console: Console) -> RenderableType:
     """The picture for `console`: a status line, the last transitions, and the reply as it comes."""
-    doing = _DOING.get(picture.state, "judging")
-    if picture.tools:
-        doing += f" {', '.join(picture.tools)}"
     status = Table.grid(padding=(0, 1), expand=True)
     status.add_column(width=1)
     status.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     status.add_column(justify="right", no_wrap=True)
-    what = Text.assemble((picture.state.value, "bold cyan"), f" {safe(doing)} {now - picture.since:.1f} s")
+    what = Text.assemble(
+        (picture.state.value, "bold cyan"), f" {safe(doing(picture.state, picture.tools))} {now - picture.since:.1f} s"
+    )
     numbers = (
         f"step {picture.step}/{limits.step_bound}  {now - picture.started:.1f} s  "
         f"{tokens_text(picture.tokens, picture.estimated, limits.token_budget)}"

@@ -54,11 +54,15 @@ _LOST: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """How much of a run is shown. `streaming` None: the reply is streamed where a person sees it arrive."""
+    """How much of a run is shown. `streaming` None: the reply is streamed where a person sees it arrive.
+
+    `calls`: where nobody watches, a line says when the model is asked and when tools are run.
+    """
 
     quiet: bool = False
     log: bool = False
     streaming: bool | None = None
+    calls: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +132,7 @@ def carry_out(
         at = f" at {choice.place}" if choice.place else ""
         note(f"model {choice.model}{at} ({choice.why})")
     shown = watch.quiet or watch.log
-    view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming))
+    view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming), calls=watch.calls)
     own = uuid.uuid4()
     run_id = run_id or str(own)
     logger = json_logger(sys.stderr) if watch.log else silent_logger()
@@ -145,6 +149,7 @@ def carry_out(
         with cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told), stdout_reserved(), view:
             if act is not None:
                 return act(agent)
+            view.began()
             config = RunnableConfig(run_id=own)
             if order.thread is not None:
                 config["configurable"] = {"thread_id": order.thread}

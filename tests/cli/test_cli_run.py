@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +89,26 @@ def test_every_transition_is_one_plain_line_where_nobody_watches() -> None:
     assert "\r" not in done.err
     assert any("EXECUTE calculator" in line for line in lines)
     assert any("DECIDE --decided--> DEGRADE [steps_spent, can_answer_now]" in line for line in lines)
+
+
+def test_a_log_says_that_the_model_is_asked_while_it_thinks(tmp_path: Path) -> None:
+    """Who watches a pipe sees what the run waits for, from its first second on: the model, and each tool by its name."""
+    thought = threading.Event()
+    with server([fault.held(SUM, thought), "It is 14."]) as s:
+        args = command("run", "x", "--base-url", s.base_url)
+        with subprocess.Popen(
+            args, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            lines = [process.stderr.readline() for _ in range(2)]
+            thought.set()
+            lines += process.stderr.read().splitlines()
+    assert lines[0].startswith("model openai:fake at ")
+    assert lines[1] == "   0.0 s      asking the model\n"
+    assert sum("asking the model" in line for line in lines) == 2
+    (running,) = [number for number, line in enumerate(lines) if line.endswith(" s      running calculator")]
+    assert "VALIDATE --accepted--> EXECUTE calculator" in lines[running - 1]
+    assert "EXECUTE --executed--> OBSERVE" in lines[running + 1]
 
 
 def test_the_model_and_the_reason_for_it_are_said() -> None:
@@ -258,6 +279,7 @@ def test_json_is_one_document_with_the_whole_result() -> None:
     ]
     assert [one["role"] for one in found["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert "completed (answered)" in done.err
+    assert "asking the model" not in done.err
 
 
 def test_json_of_a_suspended_run_says_what_is_asked(here: Path) -> None:
