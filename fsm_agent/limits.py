@@ -69,7 +69,9 @@ class Limits(BaseModel):
     )
     max_nudges: int = Field(2, ge=0, description="Times a run tells the model that its reply was empty.")
     max_degradations: int = Field(3, ge=0, description="Times a run may degrade, a forced answer not counted.")
-    model_timeout: float = Field(60.0, gt=0, description="Seconds one model call may take.")
+    model_timeout: float = Field(
+        60.0, gt=0, description="Seconds one model call may take; 600 for a local model unless it is set."
+    )
     tool_timeout: float = Field(30.0, gt=0, description="Seconds one tool call may take, unless the tool has its own.")
     approval_timeout: float | None = Field(
         None, gt=0, description="Seconds a person has to decide before the run expires; none = for ever."

@@ -158,7 +158,7 @@ def _run(
 @app.command("demo", epilog=_EPILOG)
 def _demo(
     *,
-    model: options.Model = None,
+    model: options.DemoModel = None,
     base_url: options.BaseUrl = None,
     dialect: options.Dialect = None,
     language: Annotated[Literal["en", "zh"], typer.Option(help="The language of the task.")] = "en",

@@ -18,6 +18,7 @@ __all__ = [
     "BaseUrl",
     "Conversations",
     "Debug",
+    "DemoModel",
     "Dialect",
     "EnvFile",
     "Files",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 _PANEL: Final = f"Limits (each also from the environment, as {ENV_PREFIX}<NAME>)"
+_MODELS: Final = "openai:NAME, local:1.5b, local:0.5b, a GGUF file, or with --base-url any name the server knows."
 _KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
 
 GivenLimits = dict[str, str | None]
@@ -52,8 +54,17 @@ Model = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="openai:NAME, local:1.5b, local:0.5b, a GGUF file, or with --base-url any name the server knows. Default: "
-        "FSM_AGENT_MODEL, else openai:gpt-4o-mini where OPENAI_API_KEY is set, else local:1.5b.",
+        help=f"{_MODELS} Default: FSM_AGENT_MODEL, else what the server at --base-url has, else openai:gpt-4o-mini where "
+        "OPENAI_API_KEY is set, else local:1.5b.",
+        show_default=False,
+    ),
+]
+DemoModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help=f"{_MODELS} Default: FSM_AGENT_MODEL, else what the server at --base-url has, else local:1.5b.",
         show_default=False,
     ),
 ]
@@ -70,7 +81,7 @@ Dialect = Annotated[
     typer.Option(
         metavar="NAME",
         help="How the model is asked and read: native (its tool calling), json_action or react (text), or "
-        "guided_json (for small models). Default: guided_json for a local model, else native.",
+        "guided_json (for small models). Default: as the profile says, else guided_json for a local model, native for any other.",
         show_default=False,
     ),
 ]
@@ -98,7 +109,7 @@ Tools = Annotated[
     typer.Option(
         metavar="MODULE:ATTR",
         help="Tools from Python, may be repeated: a tool, a typed function, a list of them or a Registry; "
-        "MODULE:ATTR() calls it first. The current directory can be imported. Default: the calculator.",
+        "MODULE:ATTR() calls it first. The current directory can be imported. Default: those of the profile, else the calculator.",
         show_default=False,
     ),
 ]

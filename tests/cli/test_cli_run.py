@@ -356,6 +356,14 @@ def test_every_dialect_stands_in_the_help() -> None:
     assert all(name in shown for name in DIALECTS)
 
 
+def test_the_help_says_which_model_is_taken() -> None:
+    """`run` goes by the server and the key that there are; the demo takes no key that happens to be set, and says none."""
+    run, demo = (" ".join(fsm(one, "--help", env={"COLUMNS": "300"}).out.split()) for one in ("run", "demo"))
+    assert "else what the server at --base-url has, else openai:gpt-4o-mini where OPENAI_API_KEY is set" in run
+    assert "else what the server at --base-url has, else local:1.5b" in demo
+    assert "OPENAI_API_KEY" not in demo
+
+
 def test_an_option_wins_over_the_environment_and_that_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
