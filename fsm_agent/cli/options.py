@@ -185,7 +185,10 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the result, and what went wrong.")]
 Log = Annotated[
     bool,
-    typer.Option("--log", help="Log each transition to standard error, one JSON object a line, and show nothing else."),
+    typer.Option(
+        "--log",
+        help="Log each transition to standard error, one JSON object a line, in place of the view.",
+    ),
 ]
 Debug = Annotated[
     bool, typer.Option("--debug", callback=debugging, is_eager=True, help="Show where an error comes from.")
