@@ -125,7 +125,7 @@ def _with_effect(turn: Turn, act: Act, *, running: bool) -> Turn:
         case "wait":
             return replace(turn, waited=float(act.started[-1].body.get("seconds") or 0.0))
         case "ask_human":
-            return replace(turn, questions=tuple(_question(one) for one in act.asked()))
+            return replace(turn, questions=tuple(_question(one, act) for one in act.asked()))
         case _:
             return turn
 
@@ -193,10 +193,21 @@ def _called(call: Begun, act: Act, *, running: bool) -> Called:
     )
 
 
-def _question(one: Asked) -> Question:
+def _question(one: Asked, act: Act) -> Question:
     why = "a crash left open whether it ran" if one.request.why == "in_doubt" else "it needs a person's approval"
-    decided = "" if one.decided is None else f"{human_entry(one.decided)}, {moment(one.decided.time)}"
-    return Question(one.request.tool, _arguments(dict(one.request.arguments)), why, decided)
+    return Question(one.request.tool, _arguments(dict(one.request.arguments)), why, _decided(one, act))
+
+
+def _decided(one: Asked, act: Act) -> str:
+    """What was decided; a decision that was made in place, by `approve=`, stands in the outcome alone. "" while it waits."""
+    entry = one.decided
+    if entry is None and act.outcome is not None:
+        came, call_id = act.outcome.body, one.request.call_id
+        decision = came["decisions"].get(call_id) if came.get("kind") == "answered" else None
+        if decision is None:
+            return "by nobody"
+        entry = replace(act.outcome, kind="decided", body={"decision": decision, "call_id": call_id})
+    return "" if entry is None else f"{human_entry(entry)}, {moment(entry.time)}"
 
 
 # ---------------------------------------------------------------- steps

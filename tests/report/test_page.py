@@ -135,7 +135,11 @@ def test_people_are_part_of_the_story() -> None:
     """What a person was asked, what they said, and what waits for them."""
     assert "Nobody has decided yet." in Seen(ENDINGS["suspended"]()).text
     assert "It needs a decision about send." in Seen(ENDINGS["suspended"]()).text
-    assert "not to Ana" in Seen(ENDINGS["denied"]()).text
+    assert "Decided: denied call_1_0: not to Ana" in Seen(ENDINGS["denied"]()).text
+    assert "Decided: approved call_1_0" in Seen(ENDINGS["approved"]()).text
+    agent, _ = ran([call("send", to="Ana")])
+    agent.cancel(RUN, "too late")
+    assert "Decided: by nobody" in Seen(run_of(agent)).text
 
 
 def test_a_round_that_is_no_step_is_not_called_one() -> None:
