@@ -128,7 +128,6 @@ class Context:
     model_calls: int = 0
     tool_calls: int = 0
     prompt_factor: float = 1.0
-    estimate: int = 0
     room: int | None = None
     overflows: int = 0
     summary_failed_at: int = 0

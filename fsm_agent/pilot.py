@@ -30,6 +30,8 @@ _RAISED: Final = "raised"
 _SOONER: Final = "sooner"
 _NAP: Final = 1.0
 """Seconds that the watcher sleeps at least while no call is under way."""
+_WATCH: Final = 10.0
+"""Seconds that the watcher sleeps at most, so that it need not be woken for a call that is due sooner than the one before it."""
 _PATIENCE: Final = 5.0
 """Seconds that an interrupt waits for the pilot to leave the engine's own code."""
 
@@ -141,9 +143,11 @@ class _Flight:
         while True:
             with self._lock:
                 # Between two calls the due time of the last one will do: waking for each call would cost what the flight saves.
-                self._wakes = wakes = self._due if self._at_work else max(self._due, time.monotonic() + _NAP)
+                now = time.monotonic()
+                due = self._due if self._at_work else max(self._due, now + _NAP)
+                self._wakes = wakes = min(due, now + _WATCH)
             try:
-                kind, value = self._inbox.get(timeout=None if wakes == inf else max(wakes - time.monotonic(), 0.0))
+                kind, value = self._inbox.get(timeout=max(wakes - now, 0.0))
             except Empty:
                 kind, value = _SOONER, None
             if kind is _LANDED or kind is _RAISED:

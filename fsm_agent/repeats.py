@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from fsm_agent.context import Context, Seen
@@ -37,12 +37,12 @@ def is_repeated(ctx: Context, signature: str) -> bool:
     return False
 
 
-def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str, Any]:
+def learned_from(ctx: Context, pairs: Sequence[tuple[Call, Result]]) -> dict[str, Any]:
     """The changes that these executed calls bring: counts per signature, the window for cycles, and what was learned.
 
     Something is learned when a tool gave a result that it had not given before.
     """
-    seen, recent, learned = dict(ctx.seen), list(ctx.recent), set(ctx.learned)
+    seen, recent = dict(ctx.seen), list(ctx.recent)
     # The engine's own retry is no repeat of the model's: it takes the place of the attempt before.
     retried = ctx.attempt > 1
     for call, result in pairs:
@@ -54,12 +54,10 @@ def learned_from(ctx: Context, pairs: Iterable[tuple[Call, Result]]) -> dict[str
             recent.append((signature, digest))
         else:
             _replace_newest(recent, signature, digest)
-        if result.ok:
-            learned.add((result.tool, digest))
     return {
         "seen": seen,
         "recent": tuple(recent[-max(_PERIODS) * max(ctx.limits.repeat_threshold, 2) :]),
-        "learned": frozenset(learned),
+        "learned": ctx.learned.union([(result.tool, result.digest) for _, result in pairs if result.ok]),
     }
 
 
