@@ -87,7 +87,7 @@ def _reflection(config: Config, bounds: Bounds) -> Iterator[Happened]:
     yield Happened(Event.REFLECTION_FAILED, config, counts="reflection")
     yield Happened(Event.REFLECTED, config, counts="reflection")
     for tokens in ("fit",) if bounds.limits.token_budget is None else ("fit", "over"):
-        yield Happened(Event.REFLECTED, config, Choice(tokens=tokens, enough=True))
+        yield Happened(Event.REFLECTED, config, Choice(tokens=tokens, enough=True), "reflection")
 
 
 def _withheld(config: Config, bounds: Bounds) -> Iterator[Happened]:

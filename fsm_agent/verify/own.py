@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Final
 
-from fsm_agent.alphabet import Event, State
+from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.custom import OwnState
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import HOLDS, Bounds, Config
@@ -25,7 +25,6 @@ _TAGS: Final[Mapping[tuple[State, Event], str]] = {
     (State.PLAN, Event.COMPACTED): "again",
     (State.PLAN, Event.SUMMARY_FAILED): "again",
     (State.PLAN, Event.OVERFLOWED): "again",
-    (State.PLAN, Event.REFLECTED): "again",
     (State.PLAN, Event.REFLECTION_FAILED): "again",
     (State.VALIDATE, Event.ANSWERED): "answer",
     (State.REVIEW, Event.APPROVED): "approved",
@@ -49,17 +48,19 @@ _KINDS: Final[Mapping[str, str]] = {
 _OVER: Final = " over"
 _DECIDED: Final[Mapping[str, str]] = {"fit": "decided", "answer": "decided answer", "over": "decided over"}
 """What is open behind DECIDE, by what is left of the token budget there: nothing is spent since."""
+_PLANNING: Final = frozenset({"again", "enough"})
+"""What is open behind a call beside the steps, the model having said there that it is enough or not: the round before it is over."""
 _OBSERVED: Final = HOLDS[State.OBSERVE]
 _CALLS: Final = frozenset({*_KINDS, *(f"{kind}{_OVER}" for kind in _KINDS)})
 _MAY_ENTER: Final[Mapping[State, frozenset[str]]] = {
-    State.PLAN: frozenset({"waited", "changed", "forced", "again", *_DECIDED.values()}),
+    State.PLAN: frozenset({"waited", "changed", "forced", *_PLANNING, *_DECIDED.values()}),
     State.VALIDATE: frozenset({"reply", "edited", "fallback"}) | _CALLS,
     State.REVIEW: _CALLS,
     State.EXECUTE: _CALLS,
     State.OBSERVE: _OBSERVED | _CALLS | {"answer"},
     State.DECIDE: frozenset({"round", "withheld", "failed", *_DECIDED.values()}),
     State.RETRY: frozenset(_DECIDED.values()),
-    State.DEGRADE: frozenset({"round", "withheld", "failed", *_DECIDED.values()}) | _CALLS,
+    State.DEGRADE: frozenset({"round", "withheld", "failed", *_PLANNING, *_DECIDED.values()}) | _CALLS,
     State.FINISH: frozenset({"answer"}),
 }
 _LOST: Final = "is entered with {holds} open, so that what became of the reply is lost"
@@ -80,7 +81,9 @@ def own_outcomes(state: OwnState, rows: tuple[Row, ...], config: Config, bounds:
     for late, event in product(lates(config, bounds) if state.wait else (config.late,), state.events):
         kinds = (kind, "waiting") if held == "fresh" and event in asks else (kind,)
         for one, left in product(kinds, tokens):
-            yield Happened(event, config._replace(late=late), Choice(one, over and bool(one), left))
+            yield Happened(
+                event, config._replace(late=late), Choice(one, over and bool(one), left, enough=held == "enough")
+            )
 
 
 def arrivals(config: Config, happened: Happened, row: Row) -> tuple[str, ...]:
@@ -94,6 +97,8 @@ def arrivals(config: Config, happened: Happened, row: Row) -> tuple[str, ...]:
             return (f"{kind}{_OVER}" if choice.over else kind,)
         if happened.event is Event.DECIDED:
             return (_DECIDED[choice.tokens],)
+        if happened.event is Event.REFLECTED:
+            return ("enough" if choice.enough else "again",)
         return (_TAGS.get((row.source, happened.event), after.holds),)
     calls = held in _CALLS
     if row.target.is_own:
@@ -108,6 +113,8 @@ def wrongly_left(config: Config, row: Row) -> Iterator[tuple[str, str]]:
     """The kind of fault, and the sentence, where a state of one's own leads on what its target cannot take."""
     held, target = config.holds, row.target
     retries = held == "waited" and config.failure.startswith("tool")
+    if target is State.DEGRADE and held in _PLANNING and row.reason is StopReason.CONSECUTIVE_FAILURES:
+        yield "lost", "DEGRADE is entered for the failures of a round that is over"
     if held in _MAY_ENTER.get(target, (held,)) or (target is State.EXECUTE and retries):
         return
     if target is State.FINISH:

@@ -210,3 +210,45 @@ def test_a_state_may_stand_behind_every_rung(event: str) -> None:
     small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
     certificate = verify(small, rows=behind, ladder=["default", "simpler"], simpler=True, defaults=True)
     assert certificate.ok, certificate
+
+
+MULLED = state_of("MULLED", "mulled")
+
+
+def mulling(*rows: str) -> table.Table:
+    """A table in which a state of one's own stands behind each reflection, with these rows out of it."""
+    return table.extend(
+        states=[MULLED],
+        instead={
+            "PLAN --reflected [told_to_stop, can_answer_now]--> DEGRADE": (),
+            "PLAN --reflected [told_to_stop]--> ABORT": (),
+            "PLAN --reflected--> PLAN": "PLAN --reflected--> MULLED",
+        },
+        rows=rows,
+        guards=[even],
+    )
+
+
+TOLD = "MULLED --mulled [told_to_stop, can_answer_now]--> DEGRADE (reflection)"
+BACK = "MULLED --mulled--> PLAN"
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [
+        pytest.param((TOLD, "MULLED --mulled [told_to_stop]--> ABORT (reflection)", BACK), set(), id="as without it"),
+        pytest.param(("MULLED --mulled [can_answer_now]--> DEGRADE (mulled)", BACK), set(), id="for its own reason"),
+        pytest.param(("MULLED --mulled--> DEGRADE (reflection)",), {"untrue"}, id="unasked"),
+        pytest.param(
+            ("MULLED --mulled [even]--> DEGRADE (consecutive_failures)", BACK),
+            {"lost"},
+            id="for what failed before",
+        ),
+    ],
+)
+def test_a_state_behind_a_reflection_may_ask_what_the_model_said(rows: tuple[str, ...], kinds: set[str]) -> None:
+    """It may lead to DEGRADE, as the round before it was observed: for what was said there, not for what failed in that round."""
+    small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
+    small = small.replace(token_budget=None, deadline=None)
+    certificate = verify(small, rows=mulling(*rows), reflections=1)
+    assert {one.kind for one in certificate.faults} == kinds, certificate
