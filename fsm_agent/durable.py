@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Final
 
 from fsm_agent.alphabet import TERMINAL, Status
 from fsm_agent.effects import (
@@ -34,8 +33,6 @@ from fsm_agent.trail.journal import CLAIM_SECONDS
 from fsm_agent.turn import turn
 
 __all__ = ["Rest", "adurable", "begin", "catch_up", "conclude", "durable", "rest_of"]
-
-_PATIENCE: Final = 30.0
 
 
 def durable(written: Future[None]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.context import Setup
@@ -17,6 +17,7 @@ from fsm_agent.effects import CallModel, Cancelled, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
+from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, left_behind, withdrawn
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
 from fsm_agent.perform import Performer
@@ -34,8 +35,6 @@ __all__ = ["Runner", "StreamItem"]
 StreamItem = Transitioned | Token | RunResult
 """What `stream` yields: transitions as they happen, pieces of the reply, and last the result."""
 
-_PATIENCE: Final = 5.0
-"""Seconds that a run which was broken off waits for its end to be written down."""
 _Core = Generator[Transitioned | Effect, Outcome | None, None]
 
 
@@ -127,7 +126,7 @@ class Runner:
                 durable(conclude(run))
             result = self._finish(run)
         except BaseException as error:
-            self._broken_off(run, error)
+            left_behind(run, self._broken_off(run, error), partial(self._let_go, run))
             trace.fail(error)
             raise
         finally:
@@ -164,7 +163,7 @@ class Runner:
                 item, outcome = _send(core, outcome), None
             result = await self._afinish(run)
         except BaseException as error:
-            self._broken_off(run, error)
+            await aleft_behind(run, self._broken_off(run, error), partial(self._let_go, run))
             await trace.afail(error)
             raise
         finally:
@@ -300,6 +299,8 @@ class Runner:
                 return rest.outcome(None, run.job.now())
             if run.trail is not None:
                 durable(self._begin(run, rest.effect))
+                if self._journal is not None and not run.trail.held:
+                    return withdrawn(run, self._journal)
             return rest.outcome((yield from self._performer.perform(rest.effect, run.job)), run.job.now())
         except FsmAgentError:
             raise
@@ -318,6 +319,8 @@ class Runner:
                 return rest.outcome(None, run.job.now())
             if run.trail is not None:
                 await adurable(self._begin(run, rest.effect))
+                if self._journal is not None and not run.trail.held:
+                    return await awithdrawn(run, self._journal)
             return rest.outcome(await self._performer.aperform(rest.effect, run.job), run.job.now())
         except FsmAgentError:
             raise
@@ -349,7 +352,7 @@ class Runner:
     async def _aleave(self, run: Run) -> None:
         self._gone(run)
         with suppress(TimeoutError):  # the worker goes on with it
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 await self._threads.aclose(run)
 
     def _gone(self, run: Run) -> None:
@@ -372,21 +375,17 @@ class Runner:
         await self._threads.aclose(run)
         return self._finish(run)
 
-    def _broken_off(self, run: Run, error: BaseException) -> None:
-        """Leave a terminal, consistent run behind, whatever broke it off."""
+    def _broken_off(self, run: Run, error: BaseException) -> Future[None] | None:
+        """Leave a terminal, consistent run behind, whatever broke it off: what is being written of that, None for nothing."""
         if run.trail is not None and (run.torn or run.trail.torn):
             # Ctrl-C came in the middle of a move: what is known here is half of it. As after a crash, what is stored is whole.
-            self._let_go(run)
-            return
+            return None
         if isinstance(error, Exception):
             run.stop(run.broke(error))
         else:
             why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
             run.stop(Cancelled(why, run.job.now()))
-        if run.trail is not None:
-            with suppress(TimeoutError):  # what broke it off may be the store itself
-                conclude(run).exception(_PATIENCE)
-                self._let_go(run)
+        return None if run.trail is None else conclude(run)
 
 
 def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:

@@ -219,6 +219,89 @@ def test_a_run_that_is_cancelled_before_a_person_is_asked_is_cancelled_in_its_tr
     assert findings(agent) == ()
 
 
+class Written(MemoryTrail):
+    """A store in which something happens before or after a run is written down as suspended, while its writer waits for that."""
+
+    def __init__(self, before: Any = None, after: Any = None) -> None:
+        super().__init__()
+        self._acts = [before, after]
+
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+        """Append, with what happens meanwhile on another thread."""
+        before, after = self._acts if batch.status == Status.SUSPENDED else (None, None)
+        if before is not None or after is not None:
+            self._acts = [None, None]
+        self._act(before)
+        done = super().append(batch)
+        self._act(after)
+        return done
+
+    def _act(self, act: Any) -> None:
+        if act is not None:
+            acting = threading.Thread(target=act)
+            acting.start()
+            acting.join()
+
+
+@pytest.mark.parametrize("how", ["invoke", "ainvoke"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_is_cancelled_while_it_is_given_back_is_cancelled_in_its_trail(how: str, when: str) -> None:
+    """A cancel from another thread, while it is written down that the run waits, is in the trail as in the result."""
+    store = Written(**{when: lambda: agent.cancel("r", "enough")})
+    agent: Agent = agent_on(store, [call("pay", to="bob")], pay)
+    result = agent.invoke("pay", RUN) if how == "invoke" else asyncio.run(agent.ainvoke("pay", RUN))
+    assert (result.status, store.info("r").status, store.info("r").owner) == (Status.CANCELLED, "cancelled", "")
+    assert findings(agent) == ()
+    assert not agent.cancel("r")
+
+
+@pytest.mark.parametrize("how", ["invoke", "ainvoke"])
+def test_a_cancelled_run_that_others_went_on_with_is_left_to_them(how: str) -> None:
+    """Somebody elsewhere decides as soon as the run waits, and then it is cancelled here: the result says that it waited."""
+
+    def elsewhere() -> None:
+        agent_on(store, ["paid"], pay).resume("r", decision=Approve())
+        agent.cancel("r", "enough")
+
+    store = Written(after=elsewhere)
+    agent = agent_on(store, [call("pay", to="bob")], pay)
+    result = agent.invoke("pay", RUN) if how == "invoke" else asyncio.run(agent.ainvoke("pay", RUN))
+    assert (result.status, store.info("r").status, store.info("r").owner) == (Status.SUSPENDED, "completed", "")
+    assert findings(agent) == ()
+
+
+def test_an_event_loop_goes_on_while_a_store_hangs() -> None:
+    """A run whose task is cancelled waits for its end to be written down, and nothing else on the event loop waits with it."""
+    hanging: list[Future[None]] = []
+
+    class Hanging(MemoryTrail):
+        def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+            if batch.status != Status.CANCELLED:
+                return super().append(batch)
+            hanging.append(Future())
+            return hanging[0]
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def never(request: Any) -> str:
+            begun.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        running = asyncio.ensure_future(agent_on(Hanging(), [never]).ainvoke("go", RUN))
+        await begun.wait()
+        running.cancel()
+        while not hanging:
+            await asyncio.sleep(0)
+        assert not running.done()
+        hanging[0].set_result(None)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("decision", [Answer(f"so {HALVES}"), Deny(f"no {HALVES}")], ids=["answer", "deny"])
 def test_halves_of_a_character_are_joined(decision: Any) -> None:
     """A task and the words of a person may hold a character in two halves; the trail is read as it was written."""

@@ -1,0 +1,74 @@
+"""How a run is left: given back to wait for a person, or broken off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from fsm_agent.effects import Cancelled
+from fsm_agent.jobs import claimed_in_thread, in_thread
+from fsm_agent.runs import Run
+from fsm_agent.trail.journal import Journal, Taken
+
+__all__ = ["PATIENCE", "aleft_behind", "awithdrawn", "left_behind", "withdrawn"]
+
+PATIENCE: Final = 5.0
+"""Seconds that a run which was broken off waits for its end to be written down."""
+
+
+def withdrawn(run: Run, journal: Journal) -> Cancelled | None:
+    """The outcome of a run that was given back to wait for a person: None, or that it was cancelled meanwhile, once it is held again."""
+    return None if run.job.cancel_reason is None else _stopped(run, _regained(run, journal))
+
+
+async def awithdrawn(run: Run, journal: Journal) -> Cancelled | None:
+    """The same on the event loop."""
+    if run.job.cancel_reason is None:
+        return None
+    return _stopped(run, await claimed_in_thread(partial(_regained, run, journal), partial(_let_go, journal)))
+
+
+def _regained(run: Run, journal: Journal) -> Taken | None:
+    """None where others went on with the run since, or have it, or the store does not answer: then it is left to wait."""
+    assert run.trail is not None, "only runs with a trail are given back"
+    try:
+        taken = journal.take(run.job.run_id)
+    except Exception:  # noqa: BLE001 - what is stored says that it waits, and so does the result
+        return None
+    if taken.writer.length == run.trail.length:
+        return taken
+    _let_go(journal, taken)
+    return None
+
+
+def _let_go(journal: Journal, taken: Taken | None) -> None:
+    if taken is not None:
+        journal.let_go(taken.info.run_id, taken.writer.owner)
+
+
+def _stopped(run: Run, taken: Taken | None) -> Cancelled | None:
+    if taken is None:
+        return None
+    run.trail = taken.writer
+    return Cancelled(run.job.cancel_reason or "", run.job.now())
+
+
+def left_behind(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:
+    """Let go of a run that was broken off, once what is `written` of its end is there: not long, as the store may be what broke it off."""
+    if run.trail is not None:
+        with suppress(TimeoutError):
+            if written is not None:
+                written.exception(PATIENCE)
+            let_go()
+
+
+async def aleft_behind(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:
+    """The same while the event loop goes on. It is done all the same when the await is cancelled."""
+    if run.trail is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await in_thread(partial(left_behind, run, written, let_go))
