@@ -8,8 +8,8 @@ from typing import Final
 
 from fsm_agent.alphabet import State
 from fsm_agent.context import Setup
-from fsm_agent.effects import Answered, AskHuman, Decision, Expired, Outcome, to_data
-from fsm_agent.errors import RunError, TrailError, UnknownRun
+from fsm_agent.effects import Answered, Approve, AskHuman, Decision, Edit, Expired, Outcome, to_data
+from fsm_agent.errors import RunError, TrailError, TrailVersion, UnknownRun
 from fsm_agent.jobs import Job
 from fsm_agent.machine import Machine
 from fsm_agent.observe import Observer
@@ -20,6 +20,7 @@ from fsm_agent.trail.changes import Change, changed
 from fsm_agent.trail.fold import Decided, Folded, fold
 from fsm_agent.trail.header import check_agent
 from fsm_agent.trail.journal import Journal, Taken
+from fsm_agent.trail.toolset import other_tools, tools_data
 
 __all__ = ["Host", "Resumption", "reopened", "taken_over"]
 
@@ -152,9 +153,23 @@ def _decided(run: Run, asking: AskHuman, given: Resumption, setup: Setup) -> dic
         return {}
     open_ = replace(asking, calls=tuple(call for call in asking.calls if call.id not in run.decided))
     decisions = decisions_for(open_, given.decision, setup.tools, partial=True)
+    _check_shown(run, asking, {call_id: one.decision for call_id, one in run.decided.items()} | decisions)
     digests = {call.id: call.digest for call in asking.calls}
     now = run.job.clock.time()
     return {call_id: Decided(one, digests[call_id], given.by, now) for call_id, one in decisions.items()}
+
+
+def _check_shown(run: Run, asking: AskHuman, decisions: Mapping[str, Decision]) -> None:
+    """A yes is for the tools that were shown; one that is gone is not run. Those of a stored run were compared when it was taken."""
+    if run.tools is None or run.tools.version == run.tools_seen:
+        return
+    let = {call.tool for call in asking.calls if isinstance(decisions.get(call.id), Approve | Edit)}
+    there = {name for name in let if run.tools.resolve(name) is not None}
+    others = other_tools([one for one in tools_data(run.ctx.setup.tools) if one["name"] in there], run.tools)
+    if others:
+        raise TrailVersion(
+            f"run {run.ctx.run_id!r} has another definition of {', '.join(others)} now than was shown: deny the call, or cancel the run"
+        )
 
 
 def _answered(run: Run, asking: AskHuman, decided: Mapping[str, Decided]) -> Outcome | None:

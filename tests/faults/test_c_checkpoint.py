@@ -10,7 +10,7 @@ import pytest
 from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
-from fsm_agent.errors import RunBusy, UnknownRun
+from fsm_agent.errors import RunBusy, TrailVersion, UnknownRun
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call
 from tests.faults.kit import (
     PATIENCE,
@@ -325,8 +325,8 @@ def test_c08_waiting_for_a_person_does_not_count_for_the_deadline() -> None:
     assert (result.status, len(ledger)) == (Status.COMPLETED, 1)
 
 
-def test_c08_a_tool_that_changed_meanwhile_is_checked_again() -> None:
-    """Approved while the tool was replaced by one with other arguments: the old arguments are not forced upon it."""
+def test_c08_a_tool_that_changed_meanwhile_is_not_what_was_approved() -> None:
+    """Approved while the tool was replaced by another one: nothing runs, and the run waits until somebody denies the call."""
     ledger = Ledger()
     with ScriptedModel([call("transfer", amount=10), "hm"]) as model:
         agent = make(model, [transfer_of(ledger)])
@@ -340,7 +340,9 @@ def test_c08_a_tool_that_changed_meanwhile_is_checked_again() -> None:
             return "ok"
 
         agent.tools.register(other)
-        result = agent.resume("r", decision=Approve())
+        with pytest.raises(TrailVersion, match="another definition of transfer"):
+            agent.resume("r", decision=Approve())
+        result = agent.resume("r", decision=Deny("not that one"))
     assert len(ledger) == 0
     assert result.status is Status.COMPLETED
     assert answers_in(model.requests[1])[0].status == "error"
