@@ -14,7 +14,7 @@ from langchain_core.runnables.config import ensure_config
 from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
-from fsm_agent.definition import known, limits_of, memory_of, reflect_of, rungs_of, simpler_of, temperature_of
+from fsm_agent.definition import known, limits_of, memory_of, of_kinds, reflect_of, rungs_of, simpler_of, temperature_of
 from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
@@ -123,6 +123,11 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         observers: Sequence[Observer] = (),
         origin: Mapping[str, Any] | None = None,
     ) -> None:
+        of_kinds(
+            tools=tools, system=system, recall=recall, ladder=ladder, simpler=simpler, withhold=withhold, table=table
+        )
+        of_kinds(conversations=conversations, chain=chain, cipher=cipher, approve=approve, base_url=base_url, name=name)
+        of_kinds(clock=clock, logger=logger, observers=observers, origin=origin)
         self.name = name
         self.limits = patient(model, limits_of(limits))
         self.tools = tools if isinstance(tools, Registry) else Registry(tools)

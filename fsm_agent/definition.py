@@ -1,20 +1,79 @@
-"""What an agent is given, checked when it is made: names that exist, and the parts of the ladder that belong together."""
+"""What an agent is given, checked when it is made: kinds, names that exist, and the parts of the ladder that belong together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from inspect import getattr_static
+from typing import Any, Final
 
 from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import LADDER, Rung
 from fsm_agent.limits import Limits
 from fsm_agent.memory.views import Memory, Window
 from fsm_agent.reflection import Reflect
+from fsm_agent.rows import Row
 from fsm_agent.temperature import Cooling, Temperature, check_temperature
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["known", "limits_of", "memory_of", "reflect_of", "rungs_of", "simpler_of", "temperature_of"]
+__all__ = ["known", "limits_of", "memory_of", "of_kinds", "reflect_of", "rungs_of", "simpler_of", "temperature_of"]
+
+Fits = Callable[[Any], bool]
+
+
+def _is(*kinds: type) -> Fits:
+    return lambda given: isinstance(given, kinds)
+
+
+def _has(*names: str) -> Fits:
+    """An object with these attributes, looked at without running any of its code: a logger may bind itself when it is first asked."""
+
+    def fits(given: Any) -> bool:
+        missing = [name for name in names if getattr_static(given, name, None) is None]
+        return not isinstance(given, type) and (not missing or hasattr(type(given), "__getattr__"))
+
+    return fits
+
+
+def _several(given: Any) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+
+
+def _rows(given: Any) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(row, Row) for row in given)
+
+
+_KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
+    "agent": (_has("setup", "machine", "invoke"), "an Agent"),
+    "approve": (callable, "a function of a call that says True, False or a decision"),
+    "base_url": (_is(str), "the address of a server, as text"),
+    "chain": (_has("seal", "holds"), "a chain of fsm_agent.trail, like HmacChain(key)"),
+    "cipher": (_has("encrypt", "decrypt"), "a cipher of fsm_agent.trail, like FernetCipher([key])"),
+    "clock": (_has("monotonic", "time", "sleep", "asleep"), "a Clock, like SystemClock() or FakeClock()"),
+    "conversations": (_has("open", "close"), "a store of conversations, like SQLiteConversations(FILE)"),
+    "ladder": (_several, 'names of rungs, as in ["fallback", "answer"]'),
+    "limits": (_is(Limits, Mapping), "Limits(max_steps=5), or a mapping of limits by name"),
+    "logger": (_has("info"), "a structlog logger, or one like silent_logger()"),
+    "name": (_is(str), "the name of the agent, as text"),
+    "observers": (lambda given: isinstance(given, Collection) and all(map(callable, given)), "a list of functions"),
+    "origin": (_is(Mapping), "a mapping of JSON data"),
+    "recall": (_has("recall", "arecall"), "Recall(store)"),
+    "simpler": (_several, "a list of tools or of their names"),
+    "system": (_is(str), "the system text"),
+    "table": (_rows, "a table, made by fsm_agent.table.extend"),
+    "task": (_is(str), "the task, as text"),
+    "tools": (_several, "a list of tools, or a Registry"),
+    "withhold": (_is(bool), "True or False"),
+}
+"""By argument: what fits there, and what to give."""
+
+
+def of_kinds(**given: Any) -> None:
+    """Raises `DefinitionError` for the first argument of another kind than is meant. None is for one that was left out."""
+    for name, value in given.items():
+        fits, wanted = _KINDS[name]
+        if value is not None and not fits(value):
+            raise DefinitionError(f"{name} is of the kind {type(value).__name__}: give {wanted}")
 
 
 def known(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, ...]:

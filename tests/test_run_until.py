@@ -119,6 +119,8 @@ def test_a_state_that_is_never_reached_fails_with_the_path() -> None:
         run_until(paying()[0], S.ABORT, "Pay both.")
     with pytest.raises(DefinitionError, match="there is no state 'EXEC'"):
         run_until(agent, "EXEC", "Pay both.")
+    with pytest.raises(DefinitionError, match="agent is of the kind int: give an Agent"):
+        run_until(3, S.EXECUTE, "Pay both.")  # type: ignore[arg-type]  # what is tested
 
 
 # ---------------------------------------------------------------- assertions

@@ -228,6 +228,25 @@ def test_what_does_not_fit_is_refused_with_what_would(make: Any, said: str) -> N
         make()
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({name: "x"} for name in ("steps", "elapsed", "tokens", "forced", "calls", "usage")),
+        *(
+            {name: 3}
+            for name in ("agent", "table", "limits", "tools", "memory", "system", "ladder", "language", "task")
+        ),
+        *({"retries": None}, {"history": 3}, {"table": "x"}, {"ladder": ["steps"]}, {"reason": "tired"}),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_is_refused_by_name(said: dict[str, Any]) -> None:
+    """What a test says of a run is of the kind that it has there: the error names what is not."""
+    (name,) = said
+    with pytest.raises(DefinitionError, match=name):
+        at(State.DECIDE, **said)
+
+
 # ---------------------------------------------------------------- agents and tables of one's own
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from fsm_agent.definition import known, of_kinds
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.limits import Limits
@@ -26,6 +28,7 @@ class Named:
     def from_profile(
         cls,
         name: str,
+        /,
         model: Any,
         tools: Registry | Iterable[Tool | BaseTool | Callable[..., Any]] | None = None,
         *,
@@ -40,9 +43,13 @@ class Named:
         the environment. `overrides` are further keywords of `Agent`; what is left out, or None, is as the profile says. `max_tokens` caps
         the replies of a model that has no cap of its own (a model that is named to run on this machine has 1,024 without it).
 
-        Raises `DefinitionError` for an unknown profile, listing those that there are, and whatever `Agent` raises.
+        Raises `DefinitionError` for an unknown profile or keyword, listing those that there are, and whatever `Agent` raises.
         """
         chosen = profile(name)
+        of_kinds(base_url=base_url)
+        taken = signature(cls).parameters
+        if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+            known("keyword", overrides, [one for one in taken if one not in ("model", "tools")])
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
             raise DefinitionError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
         options = chosen.options({"limits": limits, **overrides})

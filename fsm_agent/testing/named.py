@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -39,7 +39,10 @@ def _retries(ctx: Context, value: Any) -> dict[str, Any]:
 
 
 def _reason(ctx: Context, value: Any) -> dict[str, Any]:
-    return {"cause": Cause(StopReason(value))}
+    try:
+        return {"cause": Cause(StopReason(value))}
+    except ValueError as error:
+        raise DefinitionError(f"there is no reason {value!r}; there are {', '.join(StopReason)}") from error
 
 
 def _failure(ctx: Context, value: Any) -> dict[str, Any]:
@@ -63,6 +66,15 @@ _MADE: Final[Mapping[str, Callable[[Context, Any], dict[str, Any]]]] = {
     "elapsed": _elapsed,
 }
 """Words whose value is not that of a field."""
+_NUMBERS: Final = frozenset({"tokens", "retries", "elapsed"})
+"""Those of them that are counts or seconds."""
+_KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
+    (bool, "True or False"),
+    (str, "a text"),
+    ((int, float), "a number"),
+    (Mapping, "a mapping"),
+    (Collection, "a tuple or another collection"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +86,26 @@ class Known:
 
     def applied(self, ctx: Context) -> Context:
         """`ctx` with everything that was said; what is made of other fields comes last."""
+        for name, value in self.said.items():
+            _check_kind(ctx, name, value)
         plain = {_WORDS.get(name, name): value for name, value in self.said.items() if name not in _MADE}
         after = ctx.change(**plain)
         for name, value in self.said.items():
             if name in _MADE:
                 after = after.change(**_MADE[name](after, value))
         return after
+
+
+def _check_kind(ctx: Context, name: str, value: Any) -> None:
+    """What is said of a field is of the kind that the field has in a run: a number, a text, several of something."""
+    known = 0 if name in _NUMBERS else None if name in _MADE else getattr(ctx, _WORDS.get(name, name))
+    if known is None or (value is None and name not in _NUMBERS):
+        return
+    kind, wanted = next(
+        (one for one in _KINDS if isinstance(known, one[0])), (type(known), f"of the kind {type(known).__name__}")
+    )
+    if not isinstance(value, kind) or isinstance(value, str) is not isinstance(known, str):
+        raise DefinitionError(f"at(): {name}={value!r} must be {wanted}")
 
 
 def named_fields(given: Mapping[str, Any], limits: Limits | Mapping[str, Any] | None) -> Known:

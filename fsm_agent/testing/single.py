@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
 from fsm_agent.context import Context, Setup
+from fsm_agent.definition import known as known_names
+from fsm_agent.definition import memory_of, of_kinds
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Effect
 from fsm_agent.errors import DefinitionError, IllegalTransition
 from fsm_agent.history import task_block
-from fsm_agent.ladder import LADDER
+from fsm_agent.ladder import LADDER, Rung
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Evaluated, Fired, Machine
@@ -161,8 +163,12 @@ def at(
     for them: `steps`, `tokens`, `elapsed` (seconds), `retries`, `empty_replies`, `reason` and so on. `failure` may be "model", "tool" or
     "reply".
 
-    Raises `fsm_agent.errors.DefinitionError` for a name that there is not, with the nearest one that there is.
+    Raises `fsm_agent.errors.DefinitionError` for a name that there is not, with the nearest one that there is, and for a value of another
+    kind.
     """
+    of_kinds(agent=agent, table=None if isinstance(table, Machine) else table, limits=limits, tools=tools)
+    of_kinds(system=system, ladder=ladder, task=task)
+    known_names("language", [language], get_args(Language))
     machine = table if isinstance(table, Machine) else Machine(table) if table is not None else _machine_of(agent)
     where = member(State, state, "state", machine.states)
     known = named_fields(fields, limits)
@@ -191,9 +197,9 @@ def _setup(
         limits=chosen,
         tools=own.tools if tools is None else tools if isinstance(tools, Registry) else Registry(tools),
         dialect=own.dialect if dialect is None else dialect_for(dialect),
-        memory=own.memory if memory is None else memory,
+        memory=own.memory if memory is None else memory_of(memory),
         system=own.system if system is None else system,
-        ladder=own.ladder if ladder is None else tuple(ladder),
+        ladder=own.ladder if ladder is None else known_names("rung of the ladder", ladder, Rung),
         memo={},
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import TERMINAL, State, Status
 from fsm_agent.context import Context
+from fsm_agent.definition import of_kinds
 from fsm_agent.effects import Decision, Effect
 from fsm_agent.machine import Machine
 from fsm_agent.records import RunResult, Transitioned
@@ -67,6 +68,7 @@ def run_until(agent: Agent, state: State | str, task: Any, config: Any = None) -
     For a terminal state, run to the end. Raises `AssertionError`, with the path that was taken, when the run never comes to that state.
     """
     __tracebackhide__ = True
+    of_kinds(agent=agent)
     with _pausing(agent, state) as wanted:
         result = agent.invoke(task, config)
     return _stopped(agent, wanted, result)

@@ -9,7 +9,7 @@ import pytest
 from fsm_agent import Agent
 from fsm_agent.errors import DefinitionError
 from fsm_agent.memory import Window
-from fsm_agent.testing import ScriptedModel
+from fsm_agent.testing import FakeClock, ScriptedModel
 
 WRONG: list[dict[str, Any]] = [
     {"memory": "window:5"},
@@ -18,6 +18,23 @@ WRONG: list[dict[str, Any]] = [
     {"dialect": 3},
     {"limits": "max_steps=3"},
     {"limits": 3},
+    *({"system": given} for given in (3, ["Be brief."])),
+    {"recall": 3},
+    {"conversations": "threads.db"},
+    {"chain": "key"},
+    {"cipher": b"key"},
+    {"approve": True},
+    {"ladder": "answer"},
+    {"simpler": 3},
+    {"withhold": "no"},
+    *({"table": given} for given in ("x", 3, [3], ["PLAN --replied--> VALIDATE"])),
+    {"base_url": 8000},
+    {"name": 3},
+    *({"clock": given} for given in (3, FakeClock)),
+    *({"logger": given} for given in (3, "root")),
+    *({"observers": given} for given in (3, [3], print)),
+    {"origin": "cli"},
+    {"tools": 3},
 ]
 
 
@@ -29,6 +46,18 @@ def test_a_part_of_another_kind_is_refused_by_name(given: dict[str, Any]) -> Non
         Agent(ScriptedModel(["Hi."]), **given)
     with pytest.raises(DefinitionError, match=name):
         Agent.from_profile("native", ScriptedModel(["Hi."]), **given)
+
+
+def test_an_unknown_keyword_of_a_profile_is_refused_by_name() -> None:
+    """What `Agent` does not take is told with what it takes, before a model is made."""
+    with pytest.raises(DefinitionError, match=r"keyword 'bogus' does not exist; there are limits, system, .*origin"):
+        Agent.from_profile("native", "no such model", bogus=1)
+
+
+def test_an_agent_of_a_profile_may_have_a_name() -> None:
+    """`name` is what tracers call its runs, as for any agent; otherwise they have that of the profile."""
+    assert Agent.from_profile("native", ScriptedModel(["Hi."]), name="clerk").name == "clerk"
+    assert Agent.from_profile("native", ScriptedModel(["Hi."])).name == "native"
 
 
 def test_limits_in_a_mapping_are_for_profiles() -> None:

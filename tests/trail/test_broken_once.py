@@ -292,8 +292,9 @@ def test_an_event_loop_goes_on_while_a_store_hangs() -> None:
         running = asyncio.ensure_future(agent_on(Hanging(), [never]).ainvoke("go", RUN))
         await begun.wait()
         running.cancel()
-        while not hanging:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            while not hanging:
+                await asyncio.sleep(0)
         assert not running.done()
         hanging[0].set_result(None)
         with pytest.raises(asyncio.CancelledError):
