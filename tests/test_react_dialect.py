@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from fsm_agent import Event, RunResult, State, Status, StopReason
+from fsm_agent import DualBuffer, Event, RunResult, State, Status, StopReason, tool
 from fsm_agent.testing import ModelRequest, ScriptedModel, call, forever, reply
 from tests.faults.kit import WAYS, Ledger, assert_sendable, make, run
 
@@ -82,9 +82,24 @@ def test_one_action_is_executed_and_its_result_answered_from(way: str) -> None:
     assert (played.result.reason, played.result.tool_calls) == (StopReason.ANSWERED, 1)
     kept, told = played.prompt(2)[1:]
     assert kept == ("ai", LOOK)
-    assert told[0] == "human"
-    assert told[1].startswith("Result of lookup: found x")
+    assert told == ("human", "Result of lookup: found x")
     assert not played.repairs
+
+
+def test_only_results_that_left_the_prompt_are_told_again() -> None:
+    """What stands above is not repeated below it; of a result that the memory leaves out, call and result are, with the task."""
+
+    @tool
+    def numbered(n: int) -> str:
+        """Give a number."""
+        return str(10 * n)
+
+    model = ScriptedModel([f'Action: numbered\nAction Input: {{"n": {n}}}' for n in (1, 10, 3)] + [DONE])
+    make(model, [numbered], dialect="react", memory=DualBuffer(results=2)).invoke("Get three numbers.")
+    assert "Known so far" not in model.requests[2].text
+    told = model.requests[3].messages[-1].text
+    assert told.startswith("Result of numbered: 30\n\nKnown so far:\n- numbered(n=1) = 10\nTask: Get three numbers.\n")
+    assert told.count("30") == 1
 
 
 def test_tools_are_written_into_the_prompt_and_not_bound() -> None:

@@ -26,7 +26,7 @@ from fsm_agent.dialects.base import (
 from fsm_agent.dialects.native import requested
 from fsm_agent.dialects.react_text import ReactReply, parse_react
 from fsm_agent.dialects.repair import Malformed, Repair, split_thinking
-from fsm_agent.dialects.textual import describe, known_so_far, observations
+from fsm_agent.dialects.textual import describe, known_so_far, observation, observations
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
@@ -44,7 +44,7 @@ class React:
     native_tools: bool = False
 
     def compose(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
-        """System text, the protocol with the tools, then the blocks, and what is known so far."""
+        """System text, the protocol with the tools, then the blocks, and what is known though they leave it out."""
         texts = prompt.texts
         tools = [describe(tool) for tool in prompt.tools]
         protocol = texts.react_answer if prompt.purpose == "answer" else "\n".join([texts.react_rules, *tools])
@@ -52,8 +52,10 @@ class React:
         return merge_neighbours((*one_system(text), *flatten(prompt.blocks), *self.remind(prompt)))
 
     def remind(self, prompt: Prompt) -> tuple[AnyMessage, ...]:
-        """What is known so far."""
-        return known_so_far(prompt, f'write "{_ANSWER_LABEL}"')
+        """What is known so far, of results that do not stand in the history as they were told: nothing while all of them do."""
+        shown = "".join(f"{message.text}\n" for message in flatten(prompt.blocks))
+        left = tuple(one for one in prompt.done if f"{observation(one.result, prompt.texts)}\n" not in shown)
+        return known_so_far(replace(prompt, done=left), f'write "{_ANSWER_LABEL}"')
 
     def response_format(self, prompt: Prompt) -> Mapping[str, Any] | None:
         """None: the protocol is text."""

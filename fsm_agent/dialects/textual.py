@@ -13,7 +13,7 @@ from fsm_agent.effects import Result
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["describe", "known_so_far", "observations", "without_examples", "written"]
+__all__ = ["describe", "known_so_far", "observation", "observations", "without_examples", "written"]
 
 _KNOWN_LINES: Final = 8
 _KNOWN_CHARS: Final = 300
@@ -70,5 +70,9 @@ def written(tool: str, arguments: Mapping[str, Any]) -> str:
 
 def observations(results: Sequence[Result], texts: Texts) -> HumanMessage:
     """What came of the calls, as the user's message."""
-    told = [texts.observation.format(tool=one.tool, text=one.text or "(empty)") for one in results]
-    return HumanMessage("\n".join(told))
+    return HumanMessage("\n".join(observation(one, texts) for one in results))
+
+
+def observation(result: Result, texts: Texts) -> str:
+    """A result as it stands in such a message."""
+    return texts.observation.format(tool=result.tool, text=result.text or "(empty)")
