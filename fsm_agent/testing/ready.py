@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatGenerationChunk
 
 from fsm_agent.testing.script import UNSET, Call, Reply
 
-__all__ = ["Ready", "arguments_text", "from_message", "from_reply", "stream_chunks", "words"]
+__all__ = ["Ready", "arguments_text", "from_message", "from_reply", "pieces", "stream_chunks", "words"]
 
 _WORDS: Final = re.compile(r"\s*\S+|\s+")
 _MUTABLE: Final = (
@@ -123,9 +123,7 @@ def stream_chunks(ready: Ready, request: int) -> Iterator[ChatGenerationChunk]:
     for number, call in enumerate(ready.calls):
         opening = tool_call_chunk(name=call.name, args="", id=ready.call_id(request, number), index=number)
         yield chunk(tool_call_chunks=[opening])
-        text = arguments_text(call)
-        for start in range(0, len(text), _PIECE):
-            piece = text[start : start + _PIECE]
+        for piece in pieces(call):
             yield chunk(tool_call_chunks=[tool_call_chunk(name=None, args=piece, id=None, index=number)])
     last = chunk(
         response_metadata=whole.response_metadata, additional_kwargs=whole.additional_kwargs, chunk_position="last"
@@ -142,6 +140,12 @@ def words(text: str) -> list[str]:
 def arguments_text(call: Call) -> str:
     """The arguments as they go over the wire."""
     return call.args if isinstance(call.args, str) else json.dumps(call.args, ensure_ascii=False)
+
+
+def pieces(call: Call) -> list[str]:
+    """The arguments as a stream brings them."""
+    text = arguments_text(call)
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
 def _parsed(arguments: str) -> Any:

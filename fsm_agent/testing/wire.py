@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fsm_agent.errors import ScriptError
-from fsm_agent.testing.ready import arguments_text, words
+from fsm_agent.testing.ready import arguments_text, pieces, words
 from fsm_agent.testing.script import UNSET, Call, Reply
 
 __all__ = ["Raw", "Sending", "Trouble", "as_sending", "body_of", "chunks_of", "split_chunks", "sse"]
-
-_PIECE = 8
-"""Characters of tool-call arguments in one streamed chunk."""
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -105,16 +102,14 @@ def chunks_of(
     envelope = _envelope(reply, "chat.completion.chunk", number=number, model=model, created=created)
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": _content(reply) and ""}]
     content = _content(reply)
-    pieces = words(content) if isinstance(content, str) else [content] if content is not None else []
-    deltas += [{"content": piece} for piece in pieces]
+    said = words(content) if isinstance(content, str) else [content] if content is not None else []
+    deltas += [{"content": piece} for piece in said]
     if reply.refusal is not None:
         deltas += [{"refusal": piece} for piece in words(reply.refusal)]
     for index, call in enumerate(reply.calls):
         opening = {"index": index} | _without_none(id=_call_id(call, number, index))
         deltas.append(_tool_delta(opening | {"type": "function", "function": {"name": call.name, "arguments": ""}}))
-        text = arguments_text(call)
-        for start in range(0, len(text), _PIECE):
-            deltas.append(_tool_delta({"index": index, "function": {"arguments": text[start : start + _PIECE]}}))
+        deltas += [_tool_delta({"index": index, "function": {"arguments": piece}}) for piece in pieces(call)]
     choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}} | _without_none(finish_reason=reply.stop_label))
     chunks: list[dict[str, Any]] = [envelope | {"choices": [choice]} for choice in choices]
