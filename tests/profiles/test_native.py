@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from structlog.testing import capture_logs
 
 from fsm_agent import Agent, Change, Event, MessageWindow, State, Status, StopReason, Transitioned, tool
 from fsm_agent.observe import silent_logger
@@ -151,10 +152,14 @@ def test_descriptions_say_when_not_to_use_a_tool() -> None:
 def test_every_loop_is_logged() -> None:
     """An observer is told each transition, and so is the log; every step is among them."""
     seen: list[Transitioned] = []
-    agent, _ = by_name("native", [SUM, call("calculator", expression="2 + 2"), "4"], observers=(seen.append,))
-    result = agent.invoke("Compute.")
+    script = [SUM, call("calculator", expression="2 + 2"), "4"]
+    agent, _ = by_name("native", script, observers=(seen.append,), logger=None)
+    with capture_logs() as lines:
+        result = agent.invoke("Compute.")
     assert tuple(seen) == result.transitions
     assert {one.step for one in seen} == {1, 2, 3}
+    logged = [(one["source"], one["fsm_event"], one["target"]) for one in lines if one["event"] == "fsm.transition"]
+    assert logged == [(one.source, one.event, one.target) for one in seen]
 
 
 _DIES: Final = """
