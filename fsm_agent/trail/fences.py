@@ -23,11 +23,10 @@ def check_batch(batch: Batch) -> None:
     if not batch.owner:
         raise TrailError(f"a batch for run {batch.run_id!r} names no owner; make one with `new_owner()`")
     entries = batch.entries
-    if len(entries) > 1:
-        first = entries[0].seq
-        if any(entry.seq != first + place for place, entry in enumerate(entries)):
-            numbers = ", ".join(str(entry.seq) for entry in entries[:10])
-            raise TrailError(f"the entries of a batch for run {batch.run_id!r} do not follow each other: {numbers}")
+    numbers = [entry.seq for entry in entries]
+    if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        said = ", ".join(str(number) for number in numbers[:10])
+        raise TrailError(f"the entries of a batch for run {batch.run_id!r} do not follow each other: {said}")
 
 
 def advanced(info: RunInfo | None, batch: Batch) -> RunInfo:

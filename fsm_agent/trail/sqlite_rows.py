@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
@@ -136,13 +135,8 @@ def claim_run(link: sqlite3.Connection, claim: Claim) -> RunInfo:
 
 
 def _digest(*fields: str | float | None) -> str:
-    """Of the columns of a row."""
-    return hashlib.sha256(_joined(fields).encode()).hexdigest()[:16]
-
-
-def _joined(fields: Sequence[str | float | None]) -> str:
-    """One text for `fields`. Not `repr` of the texts, which follows the version of Unicode."""
-    return "\x1f".join([str(field) if isinstance(field, str) else repr(field) for field in fields])
+    """Of the columns of a row. Not of their `repr`, which follows the version of Unicode."""
+    return hashlib.sha256("\x1f".join(map(str, fields)).encode()).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- reading

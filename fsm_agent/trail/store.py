@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from fsm_agent.alphabet import Status
+from fsm_agent.frozen import quick
 from fsm_agent.trail.entries import Stored
 
 __all__ = ["RUNNING", "Batch", "Claim", "RunInfo", "TrailStore", "alive", "new_owner"]
@@ -20,6 +21,7 @@ RUNNING: Final = "running"
 """The status of a run that has neither ended nor waits for anybody; the others are those of `Status`."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Entries to append to one run, all or none, with what the store keeps beside them.

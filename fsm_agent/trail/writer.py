@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -91,7 +90,7 @@ class TrailWriter:
             elif self._cipher is not None:
                 text = written({**clear, "sealed_body": self._cipher.encrypt(text)})
             # Canonical JSON: the keys are sorted.
-            time = json.dumps(self._clock.time())
+            time = written(self._clock.time())
             entry = f'{{"body":{text},"kind":"{kind}","run":{self._run},"seq":{self._next},"time":{time}}}'
             self._seal = self._chain.seal(self._seal, entry)
             self._kept.append(Stored(self._next, entry, self._seal))

@@ -15,6 +15,7 @@ from fsm_agent.context import Setup
 from fsm_agent.durable import begin, conclude
 from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, RawCall, Returned
 from fsm_agent.errors import TrailDamaged, TrailVersion
+from fsm_agent.testing import FakeClock
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
 from fsm_agent.trail.entries import written
@@ -142,3 +143,12 @@ def test_arguments_in_any_order_are_told_and_folded_in_one() -> None:
     given = RawCall("c", "add", asked).arguments
     assert written(given) == written(asked)
     assert str(given) == "{'a': 1, 'b': {'x': [{'m': 3, 'n': 2}], 'y': 1}}"
+
+
+def test_the_time_of_a_clock_near_zero_is_read_again() -> None:
+    """An entry's time is written as the rest of the entry is, so that a very small one does not count as damage."""
+    journal = Journal(store=MemoryTrail(), clock=FakeClock(epoch=1e-05), chain=Sha256Chain())
+    writer = journal.writer("r", thread_id=None)
+    writer.add("header", {})
+    writer.flush(lease=0.0).result()
+    assert [one.time for one in journal.entries("r")] == [1e-05]
