@@ -233,7 +233,7 @@ def _table(
     configured = _limits(limits, env_file)
     from fsm_agent.cli import listing, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
-    listing.show_table(configured, toolbox.rows_of(table), as_json=as_json, as_markdown=markdown)
+    listing.show_table(configured, toolbox.rows_of(table), as_json=as_json, markdown=markdown)
 
 
 @app.command("limits")

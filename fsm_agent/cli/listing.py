@@ -14,6 +14,7 @@ from rich.text import Text
 from fsm_agent.alphabet import Event
 from fsm_agent.cli.console import out, put, put_json
 from fsm_agent.cli.options import GivenLimits
+from fsm_agent.diagrams.tables import as_markdown
 from fsm_agent.limits import ENV_PREFIX, Limits
 from fsm_agent.table import Row
 from fsm_agent.tools.lint import lint
@@ -78,12 +79,12 @@ def _marks(one: Tool) -> str:
     return ", ".join(text for holds, text in marks if holds)
 
 
-def show_table(limits: Limits, rows: Sequence[Row], *, as_json: bool, as_markdown: bool) -> None:
+def show_table(limits: Limits, rows: Sequence[Row], *, as_json: bool, markdown: bool) -> None:
     """The rows in their order, with what each guard says under `limits`."""
     if as_json:
         put_json([_row_document(row, limits) for row in rows])
-    elif as_markdown:
-        put(_markdown(limits, rows))
+    elif markdown:
+        put(as_markdown(rows, limits).rstrip("\n"))
     else:
         out().print(_drawn(limits, rows))
 
@@ -107,15 +108,6 @@ def _shown(rows: Sequence[Row]) -> Iterable[tuple[str, Row]]:
         elif row.event not in told:
             told.add(row.event)
             yield _ANY_STATE, row
-
-
-def _markdown(limits: Limits, rows: Sequence[Row]) -> str:
-    lines = ["| source | event | guards | target | reason |", "|---|---|---|---|---|"]
-    for source, row in _shown(rows):
-        said = " and ".join(f"`{guard.name}`: {guard.describe(limits)}" for guard in row.guards).replace("|", "\\|")
-        reason = row.reason.value if row.reason is not None else ""
-        lines.append(f"| {source} | {row.event.value} | {said} | {row.target.value} | {reason} |")
-    return "\n".join(lines)
 
 
 def _drawn(limits: Limits, rows: Sequence[Row]) -> Table:

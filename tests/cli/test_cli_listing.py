@@ -76,11 +76,14 @@ def test_the_table_is_readable_in_80_columns() -> None:
 
 
 def test_the_table_as_markdown_has_one_line_a_row() -> None:
-    """A table that GitHub shows: as many cells in each line, and no line broken."""
-    lines = fsm("table", "--markdown").out.splitlines()
+    """A table that GitHub shows, as `diagram` writes it: as many cells in each line, no line broken, and what each guard means."""
+    shown = fsm("table", "--markdown", "--max-steps", "77").out
+    lines = shown.partition("\n\n")[0].splitlines()
     shared = len(State) - 2
     assert len(lines) == 2 + len(TABLE) - 2 * (shared - 1)
-    assert {line.count("|") for line in lines} == {6}
+    assert {line.count("|") for line in lines} == {7}
+    assert "- `steps_spent`: at least 77 steps were taken" in shown
+    assert shown == fsm("diagram", "--format", "markdown", "--max-steps", "77").out
 
 
 def test_every_limit_is_listed_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
