@@ -242,12 +242,40 @@ def test_a_tool_that_does_something_is_not_what_is_left_after_a_failure() -> Non
 
     task = "What is the email address of the customer of order B42?"
     wrong = {"person": "B42"}
-    moment = Moment(task, (t.get_email, refund_order)).after("get_email", wrong, "unknown person 'B42'", ok=False)
+    moment = Moment(task, (t.get_email, tool(refund_order))).after("get_email", wrong, "unknown person 'B42'", ok=False)
     assert set(moment.variants()) == {"get_email", "refund_order", "FINISH"}
-    asks = Moment(task, (t.get_email, refund_order, t.get_order)).after("get_email", wrong, "unknown 'B42'", ok=False)
+    asks = Moment(task, (t.get_email, tool(refund_order), t.get_order)).after("get_email", wrong, "unknown 'B42'", ok=False)
     assert set(asks.variants()) == {"get_order"}
     guarded = replace(asks, tools=(t.get_email, tool(requires_approval=True)(t.get_order)))
     assert set(guarded.variants()) == {"get_email", "get_order", "FINISH"}
+
+
+def test_look_ups_that_were_not_tried_are_what_is_left_after_a_value_of_the_task_failed() -> None:
+    """400 CNY is no product: what else looks something up comes first, and then what failed is there again."""
+    task = "400 CNY 换算成 EUR 是多少?"
+    failed = "unknown product '400 CNY'"
+    moment = Moment(task, (t.get_price, t.get_stock)).after("get_price", {"product": "400 CNY"}, failed, ok=False)
+    assert set(moment.variants()) == {"get_stock", "FINISH"}
+    after = moment.after("get_stock", {"product": "400 CNY"}, failed, ok=False)
+    assert set(after.variants()) == {"get_price", "get_stock", "FINISH"}
+
+
+def test_what_failed_twice_alike_gives_way_to_the_other_look_ups() -> None:
+    """A made-up value that is insisted on is not asked for a third time; alone, or beside what has an effect, the tool stays."""
+
+    def refund_order(order_id: str) -> str:
+        """Pay an order back."""
+        return order_id
+
+    def insisting(*tools: Any) -> set[str]:
+        moment = Moment("How far is it?", tools)
+        for _ in range(2):
+            moment = moment.after("get_price", {"product": "Red"}, "unknown product 'Red'", ok=False)
+        return set(moment.variants())
+
+    assert insisting(t.get_price, t.get_stock, tool(refund_order)) == {"get_stock"}
+    assert insisting(t.get_price, tool(refund_order)) == {"get_price", "refund_order"}
+    assert insisting(t.get_price) == {"get_price"}
 
 
 def test_a_look_up_goes_on_to_the_next_code_of_the_same_form() -> None:

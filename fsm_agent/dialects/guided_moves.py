@@ -129,11 +129,16 @@ def possible_replies(prompt: Prompt) -> list[dict[str, Any]]:
 def _after_failure(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) -> list[dict[str, Any]]:
     """The same tool with a value that the error suggests; or other tools that the task names, or speaks of rather; or everything.
 
-    An answer is not possible when the call was refused, or its value was of the wrong form, so that the call is corrected.
+    After a value of the task, everything is the look-ups that were not tried yet, where there are any; after the same failure twice, the
+    other look-ups. An answer is not possible when the call was refused, or its value was of the wrong form, so that the call is corrected.
     """
     last = attempts[-1]
     if not last.error or last.tool not in tools:
         return _calls(tools)
+    harmless = {one.name: tools[one.name] for one in prompt.tools if _harmless(one) and one.name != last.tool}
+    again = any((one.tool, one.arguments) == (last.tool, last.arguments) for one in attempts[:-1])
+    if again and harmless:
+        return _calls(harmless)
     meant = {name: found for name, value in last.strings.items() if (found := corrections(name, value, last.error))}
     if meant:
         for name, values in meant.items():
@@ -148,7 +153,10 @@ def _after_failure(prompt: Prompt, attempts: Sequence[Attempt], tools: Schemas) 
             short = [kept for value in last.strings.values() if (kept := without_own_name(value, name))]
             if short:
                 schema["properties"][name] = {**_meaning(field), "enum": short}
-    return _calls(others) if others else [*_calls(tools), _behind_thought(answer_variant(), solved=True)]
+    if others:
+        return _calls(others)
+    fresh = {name: schema for name, schema in harmless.items() if all(one.tool != name for one in attempts)}
+    return [*_calls(fresh or tools), _behind_thought(answer_variant(), solved=True)]
 
 
 def _fitting_better(prompt: Prompt, last: Attempt, tools: Schemas) -> Schemas:
