@@ -244,7 +244,9 @@ def test_a_tool_that_does_something_is_not_what_is_left_after_a_failure() -> Non
     wrong = {"person": "B42"}
     moment = Moment(task, (t.get_email, tool(refund_order))).after("get_email", wrong, "unknown person 'B42'", ok=False)
     assert set(moment.variants()) == {"get_email", "refund_order", "FINISH"}
-    asks = Moment(task, (t.get_email, tool(refund_order), t.get_order)).after("get_email", wrong, "unknown 'B42'", ok=False)
+    asks = Moment(task, (t.get_email, tool(refund_order), t.get_order)).after(
+        "get_email", wrong, "unknown 'B42'", ok=False
+    )
     assert set(asks.variants()) == {"get_order"}
     guarded = replace(asks, tools=(t.get_email, tool(requires_approval=True)(t.get_order)))
     assert set(guarded.variants()) == {"get_email", "get_order", "FINISH"}

@@ -37,9 +37,8 @@ _PLAIN_VALUE: Final = re.compile(r"[\w .,:;@+%/-]+")
 _SPECIAL: Final = re.compile(r"[.+]")
 _QUOTED: Final = r"\\\g<0>"
 _ANY: Final = r'[^"\\{}\x00-\x1f]'
-_BEFORE: Final = {"en": "{0,120}", "zh": "{0,40}"}
-_BEHIND: Final = "{0,40}"
-"""Characters around the value. Bounded, as a model that does not think of it would go on for ever, and say anything."""
+_AROUND: Final = {"en": "{0,120}", "zh": "{0,40}"}
+"""Characters before and after the value. Bounded, as a model that does not think of it would go on for ever, and say anything."""
 _MOST_IN_ORDER: Final = 3
 _WHOLE: Final = re.compile(r"(?<=\d)\.0$")
 _THOUGHT: Final = {"type": "string", "maxLength": 160}
@@ -348,10 +347,8 @@ def _finishing(prompt: Prompt) -> dict[str, Any]:
     if len(values) != 1 or _PLAIN_VALUE.fullmatch(values[0]) is None:
         return schema
     value = _WHOLE.sub("", values[0])
-    told = {
-        "type": "string",
-        "pattern": f"^{_ANY}{_BEFORE[prompt.texts.language]}{_SPECIAL.sub(_QUOTED, value)}{_ANY}{_BEHIND}$",
-    }
+    around = f"{_ANY}{_AROUND[prompt.texts.language]}"
+    told = {"type": "string", "pattern": f"^{around}{_SPECIAL.sub(_QUOTED, value)}{around}$"}
     action = schema["properties"]["action_input"]
     return {
         **schema,
