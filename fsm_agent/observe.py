@@ -6,8 +6,6 @@ import math
 import sys
 from typing import Any, Protocol, TextIO
 
-import structlog
-
 from fsm_agent.machine import Evaluated
 from fsm_agent.records import Transitioned
 from fsm_agent.redact import redact_text
@@ -96,6 +94,8 @@ def _shown(value: object) -> Any:
 
 def json_logger(stream: TextIO) -> Logger:
     """A structlog logger that writes one JSON object a line to `stream`, apart from the host's configuration."""
+    import structlog  # noqa: PLC0415 - it brings rich, a tenth of the import of an agent, and is used when a run begins
+
     processors: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso"),
@@ -119,6 +119,8 @@ def silent_logger() -> Logger:
 
 def _host_logger() -> Any:
     """The host's structlog. Where it is not configured, what structlog would print goes to standard error, apart from the answer."""
+    import structlog  # noqa: PLC0415 - as above
+
     if structlog.is_configured():
         return structlog.get_logger("fsm_agent")
     return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
