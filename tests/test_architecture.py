@@ -116,7 +116,7 @@ def test_every_outside_import_is_a_declared_dependency() -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    """Clients, terminals and tokenizers are loaded when they are used, not by `import fsm_agent`."""
+    """Clients, terminals and tokenizers are loaded when they are used, not with `Agent`."""
     heavy = (
         "openai",
         "langchain_openai",
