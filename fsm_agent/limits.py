@@ -57,6 +57,10 @@ class Limits(BaseModel):
     repeat_threshold: int = Field(
         2, ge=1, description="Times one call may be executed with the same result; the next is refused."
     )
+    repeats: Literal["any", "in_a_row"] = Field(
+        "any",
+        description='Which executions repeat_threshold counts: "any" of the same call, "in_a_row" those since the last other call.',
+    )
     no_progress_steps: int = Field(3, ge=1, description="Steps in a row that may pass without anything new learned.")
     max_retries: int = Field(1, ge=0, le=100, description="Automatic retries of one failed model call or tool call.")
     backoff: float = Field(1.0, ge=0, description="Seconds before the first retry.")

@@ -54,6 +54,8 @@ def learned_from(ctx: Context, pairs: Sequence[tuple[Call, Result]]) -> dict[str
             recent.append((signature, digest))
         else:
             _replace_newest(recent, signature, digest)
+    if ctx.limits.repeats == "in_a_row" and pairs and not retried:
+        seen = {call.signature: seen[call.signature] for call, _ in pairs}
     return {
         "seen": seen,
         "recent": tuple(recent[-max(_PERIODS) * max(ctx.limits.repeat_threshold, 2) :]),

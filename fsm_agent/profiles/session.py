@@ -39,7 +39,7 @@ PROFILE: Final = Profile(
     name="session",
     about="a registry of tools, and the newest messages of each thread in Redis",
     tools=_tools,
-    limits=frozen_mapping(max_steps=6, repeat_threshold=1, on_limit="stop"),
+    limits=frozen_mapping(max_steps=6, repeat_threshold=1, repeats="in_a_row", on_limit="stop"),
     dialect=JsonAction(think=True),
     memory=MessageWindow(messages=_KEPT),
     conversations=_conversations,

@@ -97,6 +97,7 @@ def limits() -> st.SearchStrategy[Limits]:
         token_budget=rarely(st.sampled_from([6_000, 3_000, 1_500, 700, 1]), None, one_in=5),
         deadline=rarely(st.sampled_from([60.0, 20.0, 5.0, 0.5]), None, one_in=5),
         repeat_threshold=st.sampled_from([2, 1, 3]),
+        repeats=st.sampled_from(["any", "in_a_row"]),
         no_progress_steps=st.sampled_from([9, 9, 3, 2, 1]),
         max_retries=st.sampled_from([1, 1, 2, 0]),
         backoff=st.sampled_from([0.0, 1.0, 5.0]),

@@ -16,7 +16,8 @@ PROVED: Final[Mapping[str, str]] = {
     "dead": "every row can fire, if not under these limits then under others",
     "unchecked": "EXECUTE is entered only after VALIDATE or REVIEW let its calls run, or to retry them",
     "approval": "no call runs that waits for a person's approval",
-    "repeat": "no call is executed again once it was executed repeat_threshold times with the same result, but to retry it",
+    "repeat": "no call is executed again once it was executed repeat_threshold times (as repeats counts them) with the same result, but to "
+    "retry it",
     "tool_calls": "no batch runs that would pass max_tool_calls",
     "steps": "no step begins once max_steps were taken",
     "failures": "the model is not asked again after abort_after failures in a row",

@@ -261,6 +261,8 @@ class Engine(RuleBasedStateMachine):
                 else:
                     self.doubted |= set(outcome.calls)
                     self.in_doubt |= set(outcome.calls)
+            if self.limits.repeats == "in_a_row" and digests and self.pending.attempt == 1:
+                self.digests.clear()
             for call, digest in digests:
                 done = self.digests.setdefault(call.signature, [])
                 # The engine's own retry takes the place of the attempt before.

@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "degrade_after": 2,
     "abort_after": 3,
     "repeat_threshold": 2,
+    "repeats": "any",
     "no_progress_steps": 3,
     "max_retries": 1,
     "backoff": 1.0,
@@ -85,7 +86,7 @@ def test_the_names_and_defaults_are_the_decided_ones() -> None:
 
 def test_every_number_has_a_tested_range() -> None:
     """A new limit without a boundary fails here."""
-    assert set(SMALLEST) | set(ABOVE_ZERO) | {"on_limit", "in_doubt"} == set(Limits.model_fields)
+    assert set(SMALLEST) | set(ABOVE_ZERO) | {"on_limit", "in_doubt", "repeats"} == set(Limits.model_fields)
 
 
 @pytest.mark.parametrize("name", Limits.model_fields)
@@ -156,6 +157,12 @@ def test_what_to_do_about_a_call_in_doubt_is_one_of_two_words() -> None:
         Limits(in_doubt="again")
 
 
+def test_which_repeats_count_is_one_of_two_words() -> None:
+    """The error lists the two."""
+    with pytest.raises(DefinitionError, match=r"limits: repeats: .*'any' or 'in_a_row', got 'some'"):
+        Limits(repeats="some")
+
+
 def test_an_unknown_limit_is_refused_with_the_known_ones() -> None:
     """A misspelt limit would be one that does not hold."""
     with pytest.raises(DefinitionError, match="there is no limit 'max_step'; the limits are max_steps, base_steps"):
@@ -205,6 +212,7 @@ GIVEN: dict[str, Any] = {
     "jitter": 0.5,
     "on_limit": "stop",
     "in_doubt": "tell",
+    "repeats": "in_a_row",
 }
 
 

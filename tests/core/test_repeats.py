@@ -61,6 +61,21 @@ def test_a_call_in_between_does_not_start_the_count_anew() -> None:
     assert is_repeated(learned(("s", "x"), ("t", "y"), ("s", "x")), "s")
 
 
+def test_in_a_row_another_call_starts_the_count_anew() -> None:
+    """Only executions that follow each other count, a batch as one, its retries with it; a cycle is a repeat all the same."""
+    row: dict[str, Any] = {"repeats": "in_a_row", "repeat_threshold": 1}
+    assert is_repeated(learned(("s", "x"), **row), "s")
+    between = learned(("s", "x"), ("t", "y"), **row)
+    assert (is_repeated(between, "s"), is_repeated(between, "t")) == (False, True)
+    both = learn(learned(**row), [pair("s", "x"), pair("t", "y")])
+    assert is_repeated(both, "s")
+    assert is_repeated(both, "t")
+    assert is_repeated(learn(both, []), "s"), "a step without a call is none in between"
+    assert is_repeated(learned(*CYCLE_2, *CYCLE_2, **row), "a")
+    retried = learn(both.change(attempt=2), [pair("t", "z")])
+    assert (times_seen(retried, "s"), times_seen(retried, "t")) == (1, 1)
+
+
 CYCLE_2 = [("a", "1"), ("b", "2")]
 CYCLE_3 = [("a", "1"), ("b", "2"), ("c", "3")]
 

@@ -216,6 +216,14 @@ def test_the_same_action_twice_in_a_row_stops_with_an_explanation() -> None:
     assert "last useful result, from query_order" in result.detail
 
 
+def test_the_same_action_after_another_goes_on() -> None:
+    """Twice in a row is twice in a row: an order may be looked at again once another one was."""
+    other = act("query_order", order_id="SO-2024-002")
+    agent, _ = by_name("session", [LOOK, other, LOOK, finish("both are there")])
+    result = agent.invoke("Compare the orders.")
+    assert (result.status, result.tool_calls) == (Status.COMPLETED, 3)
+
+
 # ---------------------------------------------------------------- the demo tool
 
 
