@@ -28,6 +28,7 @@ from fsm_agent.errors import RunError
 from fsm_agent.jobs import HERE, CancelRequested, Here, Job, Work, blocking, in_thread, on_task
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
+from fsm_agent.review import wrong_in
 
 __all__ = ["Approver", "Performer"]
 
@@ -112,7 +113,7 @@ class Performer:
                 raise RunError("approve is async: use ainvoke or astream, or give a plain function")
             # Whoever was asked may have cancelled the run instead of answering.
             job.check()
-            decisions[call.id] = _decision(said)
+            decisions[call.id] = _decision(said, call)
         return _in_time(effect, job, begun, decisions)
 
     async def _aask(self, effect: AskHuman, job: Job) -> Answered | Expired | None:
@@ -137,7 +138,7 @@ class Performer:
         said: Any = (
             await approve(call) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(call))
         )
-        return _decision(await said if inspect.isawaitable(said) else said)
+        return _decision(await said if inspect.isawaitable(said) else said, call)
 
 
 def _in_time(effect: AskHuman, job: Job, begun: float, decisions: Mapping[str, Decision]) -> Answered | Expired:
@@ -152,10 +153,13 @@ async def _next(stream: AsyncIterator[Any]) -> Any:
     return await anext(stream, None)
 
 
-def _decision(said: Any) -> Decision:
+def _decision(said: Any, call: Call) -> Decision:
     if isinstance(said, bool):
         return Approve() if said else Deny()
     if isinstance(said, Decision):
+        wrong = wrong_in(said, call)
+        if wrong:
+            raise ValueError(f"approve: {wrong}")
         return said
     raise TypeError(
         f"approve returned {type(said).__name__}; return True, False, Approve(), Edit(args) or Deny(reason)"

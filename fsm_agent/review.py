@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from fsm_agent.effects import Approve, AskHuman, Call, Decision, Edit
+from fsm_agent.effects import Answer, Approve, AskHuman, Call, Decision, Deny, Edit
 from fsm_agent.errors import RunError
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Invalid
 
-__all__ = ["decisions_for"]
+__all__ = ["decisions_for", "wrong_in"]
 
 _KINDS: Final = "Approve(), Edit(args), Deny(reason) or Answer(text)"
+_PARTS: Final[Mapping[type, tuple[tuple[str, type, str], ...]]] = {
+    Deny: (("reason", str, "a text, or nothing"), ("stop", bool, "True or False")),
+    Answer: (("text", str, "the result as the model is to read it"),),
+    Edit: (("args", Mapping, "a mapping of field to value"),),
+}
 
 
 def decisions_for(
@@ -23,7 +28,8 @@ def decisions_for(
     """One decision for each call that `request` asks about: a single one is for all of them, a mapping is by call id.
 
     With `partial`, calls may be left out of a mapping, to be decided about later. Raises `fsm_agent.errors.RunError` for a call that is not
-    asked about or left out, for an approval of other arguments, and for edited arguments that do not fit the tool.
+    asked about or left out, for an approval of other arguments, for a decision with a part of another kind, and for edited arguments that
+    do not fit the tool.
     """
     calls = {call.id: call for call in request.calls}
     if isinstance(decision, Decision):
@@ -52,13 +58,25 @@ def decisions_for(
     for call_id, one in given.items():
         if not isinstance(one, Decision):
             raise RunError(f"the decision about {call_id} is a {type(one).__name__}; give {_KINDS}")
-        if isinstance(one, Approve) and one.digest not in ("", calls[call_id].digest):
-            raise RunError(
-                f"the approval is for another call than {call_id} as it waits now (digest {calls[call_id].digest}); look at it again"
-            )
+        wrong = wrong_in(one, calls[call_id])
+        if wrong:
+            raise RunError(wrong)
         if isinstance(one, Edit):
             _check_edit(calls[call_id], one, tools)
     return dict(given)
+
+
+def wrong_in(decision: Decision, call: Call) -> str:
+    """What is wrong with a decision about `call`, in a sentence: a part of another kind, or a yes to other arguments. "" for nothing."""
+    if isinstance(decision, Approve) and decision.digest not in ("", call.digest):
+        return (
+            f"the approval is for another call than {call.id} as it waits now (digest {call.digest}); look at it again"
+        )
+    for name, kind, wanted in _PARTS.get(type(decision), ()):
+        part = getattr(decision, name)
+        if not isinstance(part, kind):
+            return f"{name} of {type(decision).__name__} is a {type(part).__name__}; give {wanted}"
+    return ""
 
 
 def _check_edit(call: Call, edit: Edit, tools: Registry) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 
-from fsm_agent import Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
+from fsm_agent import Answer, Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
 from fsm_agent.errors import RunBusy, TrailVersion, UnknownRun
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call
 from tests.faults.kit import (
@@ -126,6 +126,28 @@ def test_c07_what_is_no_decision_is_no_yes(answer: Any) -> None:
     assert len(ledger) == 0
     assert result.status is Status.FAILED
     assert "approve returned" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Approve(digest="0" * 64), "for another call"),
+        (Deny(None), "reason of Deny is a NoneType"),  # type: ignore[arg-type]  # what a form without a text gives
+        (Deny("no", stop="no"), "stop of Deny is a str"),  # type: ignore[arg-type]  # wrong on purpose
+        (Answer(5), "text of Answer is a int"),  # type: ignore[arg-type]  # wrong on purpose
+        (Edit(None), "args of Edit is a NoneType"),  # type: ignore[arg-type]  # wrong on purpose
+    ],
+)
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_c08_a_decision_in_place_for_another_call_or_of_another_kind_executes_nothing(
+    decision: Any, said: str, way: str
+) -> None:
+    """A yes to other arguments is no yes in place either; a decision with a part of another kind says which."""
+    ledger = Ledger()
+    model = ScriptedModel([call("transfer", amount=10), "hm"])
+    result = run(make(model, [transfer_of(ledger)], approve=lambda _: decision), "pay", way)
+    assert (len(ledger), result.status, result.reason) == (0, Status.FAILED, StopReason.INTERNAL_ERROR)
+    assert said in result.detail
 
 
 def test_c07_an_approver_that_raises_is_no_yes() -> None:
@@ -413,7 +435,11 @@ def test_c09_a_run_may_wait_more_than_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "decision", ["yes", True, {}, {"other": Approve()}, {"a": Approve(digest="0" * 64)}, {"a": True, "b": False}]
+    "decision",
+    [
+        *("yes", True, {}, {"other": Approve()}, {"a": Approve(digest="0" * 64)}, {"a": True, "b": False}),
+        *(Deny(None), Answer(5), {"a": Deny("no", stop=1)}, {"a": Edit(None)}),  # type: ignore[arg-type]  # wrong on purpose
+    ],
 )
 def test_c09_a_decision_that_does_not_fit_leaves_the_run_waiting(decision: Any) -> None:
     """A missing, foreign or untyped decision is a named error; nothing runs, and a right one still works."""
