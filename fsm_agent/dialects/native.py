@@ -113,8 +113,7 @@ def _answer(call: Call, result: Result) -> ToolMessage:
 
 def requested(call_id: str, name: str, arguments: object, *, truncated: bool) -> tuple[Requested, ...]:
     """One call as read, or the several that a "parallel" wrapper holds."""
-    readable = arguments is None or isinstance(arguments, (str, Mapping))
-    parsed = parse_arguments(arguments if readable else str(arguments), truncated=truncated)
+    parsed = parse_arguments(arguments, truncated=truncated)
     if isinstance(parsed, Malformed):
         return (Requested(call_id, name, parsed),)
     inner = expand_parallel(name, parsed.value)

@@ -349,6 +349,21 @@ def test_m10_a_value_that_is_no_object_is_not_no_arguments(text: str, way: str) 
     assert (len(ledger), result.tool_calls, result.status, s.count) == (0, 0, Status.COMPLETED, 2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [([], "a list"), (["tmp"], "a list"), ([{"scope": "tmp"}], "a list"), (True, "true or false")],
+)
+def test_m10_arguments_that_a_client_read_as_no_object_are_told_by_their_shape(arguments: Any, shape: str) -> None:
+    """An array in the place of the object runs nothing, whatever is in it, and the model reads that it sent one."""
+    ledger = Ledger()
+    asked = AIMessage("")
+    asked.tool_calls = [{"name": "purge", "args": arguments, "id": "a", "type": "tool_call"}]
+    with ScriptedModel([asked, "sorry"]) as model:
+        run(make(model, [purge_of(ledger)]), "clean up")
+    assert len(ledger) == 0
+    assert f"must be a JSON object, not {shape}" in answers_in(model.requests[1])[0].text
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_m10_a_stream_cut_by_the_network_runs_nothing(streamed: bool) -> None:
     """A stream that just ends inside the arguments, with no label at all, is truncation."""
