@@ -37,6 +37,8 @@ def stores_of(store: Store | None, conversations: Conversations | None) -> tuple
         from fsm_agent.trail import SQLiteTrail  # noqa: PLC0415
 
         path = Path(given)
+        if not path.name:
+            raise DefinitionError(f"store is {str(given)!r}, which names no file; give a path such as runs.db")
         trails = SQLiteTrail(path)
         if conversations is None:
             conversations = SQLiteConversations(path.with_name(f"{path.stem}.threads{path.suffix}"))
