@@ -48,6 +48,7 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
         (one.get("id"), one.get("name"), one.get("args"))
         for one in (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ()))
     ]
+    asked = asked or [("", one["name"], one["args"]) for one in _old_calls(message)]
     return _replied(
         text=text_of(message.content),
         calls=tuple([_raw_call(*one) for one in asked]),
@@ -58,6 +59,12 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
         cap=cap,
         at=at,
     )
+
+
+def _old_calls(message: BaseMessage) -> list[Mapping[str, Any]]:
+    """The call of a server that knows no `tool_calls` yet: `function_call`, one at most, without an id."""
+    old = message.additional_kwargs.get("function_call")
+    return [{"name": old.get("name"), "args": old.get("arguments")}] if isinstance(old, Mapping) else []
 
 
 def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
@@ -121,7 +128,7 @@ class ChunkReader:
         if text:
             self.texts.append(text)
         if isinstance(chunk, AIMessageChunk):
-            for part in chunk.tool_call_chunks:
+            for part in chunk.tool_call_chunks or _old_calls(chunk):
                 self._add_call(part)
             if chunk.usage_metadata:
                 self.usages.append(chunk.usage_metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 
 from fsm_agent import Event, RunResult, Status, StopReason, tool
@@ -831,3 +832,21 @@ def test_m_a_json_action_schema_leaves_the_model_no_room() -> None:
     names = [variant["properties"]["action"]["const"] for variant in sent["anyOf"]]
     assert (result.answer, names) == ("ok", ["lookup", "FINISH"])
     assert all(variant["additionalProperties"] is False for variant in sent["anyOf"])
+
+
+class OldServer(GenericFakeChatModel):
+    """A model behind a server from before `tool_calls`."""
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """The tools are told in another way."""
+        return self.bind()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_in_the_old_form_is_a_call(way: str) -> None:
+    """`function_call` beside a text is executed, in pieces too; it is not taken for the text's answer."""
+    ledger = Ledger()
+    old = {"function_call": {"name": "lookup", "arguments": '{"q": "1"}'}}
+    model = OldServer(messages=iter([AIMessage("Let me look.", additional_kwargs=old), AIMessage("found")]))
+    result = run(make(model, [one_field(ledger)]), "look", way)
+    assert (ledger.entries, result.answer, result.tool_calls) == ([{"q": "1"}], "found", 1)
