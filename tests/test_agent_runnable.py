@@ -1494,8 +1494,9 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(ScriptedModel([]), ladder=["rope"]), "fallback, default, strategy, simpler, answer, stop"),
         (lambda: Agent(ScriptedModel([]), language="fr"), "en, zh"),  # type: ignore[arg-type]  # that is the point
         (lambda: Agent(ScriptedModel([])).pause_at("LUNCH"), "PLAN"),
+        (lambda: Agent(ScriptedModel([]), store=""), "names no file"),
     ],
-    ids=["object", "none", "function", "tool", "twice", "dialect", "limits", "key", "ladder", "language", "state"],
+    ids="object none function tool twice dialect limits key ladder language state store".split(),
 )
 def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent], says: str) -> None:
     """What is wrong with a definition is said at once, with what to give instead."""
