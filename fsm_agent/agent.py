@@ -9,7 +9,6 @@ from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import ensure_config
 
 from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
@@ -20,7 +19,7 @@ from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import Block, block, call_ids
-from fsm_agent.inputs import AgentInput, Asked, asked, read_input
+from fsm_agent.inputs import AgentInput, Asked, asked, config_of, read_input
 from fsm_agent.jobs import Job
 from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
@@ -206,21 +205,21 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     def invoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """Run the task to its end, or until a person is needed, and return what came of it."""
-        return flown(self._start(input, config, streaming=False))
+        return flown(self._start(input, config, kwargs, streaming=False))
 
     async def ainvoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """`invoke` on the event loop. Cancelling the await stops the run at once; the run ends as cancelled."""
-        return await _alast(self._astart(input, config, streaming=False))
+        return await _alast(self._astart(input, config, kwargs, streaming=False))
 
     def stream(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
         """Run the task and yield each `Transitioned` as it happens, `Token`s while the model writes, and last the `RunResult`."""
-        yield from relayed(self._start(input, config, streaming=True))
+        yield from relayed(self._start(input, config, kwargs, streaming=True))
 
     async def astream(
         self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         """`stream` on the event loop."""
-        async with aclosing(self._astart(input, config, streaming=True)) as items:
+        async with aclosing(self._astart(input, config, kwargs, streaming=True)) as items:
             async for item in items:
                 yield item
 
@@ -300,8 +299,10 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         """
         return self._runner.cancel(run_id, why)
 
-    def _start(self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool) -> Driven:
-        full = ensure_config(config)
+    def _start(
+        self, given: AgentInput, config: RunnableConfig | None, more: Mapping[str, Any], *, streaming: bool
+    ) -> Driven:
+        full = config_of(config, more)
         recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
         run = self._open(given, full, recalled, streaming=streaming)
         try:
@@ -313,9 +314,9 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         yield from remembering(self._recall, run, self._runner.run(run, trace, None))
 
     async def _astart(
-        self, given: AgentInput, config: RunnableConfig | None, *, streaming: bool
+        self, given: AgentInput, config: RunnableConfig | None, more: Mapping[str, Any], *, streaming: bool
     ) -> AsyncGenerator[StreamItem]:
-        full = ensure_config(config)
+        full = config_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
         run = await self._aopen(given, full, recalled, streaming=streaming)
         try:

@@ -10,6 +10,7 @@ from typing import Any
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config
 
 from fsm_agent.dialects import Dialect
 from fsm_agent.errors import RunError
@@ -18,7 +19,7 @@ from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.memory.rebuilt import rebuilt
 from fsm_agent.tools.plain import well_formed
 
-__all__ = ["AgentInput", "Asked", "Task", "asked", "read_input"]
+__all__ = ["AgentInput", "Asked", "Task", "asked", "config_of", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
@@ -45,6 +46,16 @@ class Asked:
     thread_id: str | None
     language: Language
     brought: tuple[Block, ...]
+
+
+def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> RunnableConfig:
+    """The config of a run, whole. Raises `RunError` for arguments beside it, which nobody would read."""
+    if more:
+        raise RunError(
+            f"a run takes no {', '.join(more)}: limits are the agent's, and a thread or the id of the run is named in the config, as in "
+            'agent.invoke(task, {"configurable": {"thread_id": "ana"}})'
+        )
+    return ensure_config(config)
 
 
 def asked(value: AgentInput, config: RunnableConfig, *, language: Language | None, dialect: Dialect) -> Asked:

@@ -1468,6 +1468,17 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_an_argument_that_nobody_would_read_is_refused(way: str) -> None:
+    """`invoke(task, thread_id=...)` would keep no thread: it says where that goes, before anything happens."""
+    with ScriptedModel(["hi"]) as model:
+        agent = make(model)
+        with pytest.raises(RunError, match=r"takes no thread_id: .*\"configurable\""):
+            run(agent.bind(thread_id="ana"), "hello", way)
+        assert model.count == 0
+        assert run(agent, "hello", way).answer == "hi"
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("name", "given", "says"), WRONG, ids=[wrong[0] for wrong in WRONG])
 def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any, says: str, way: str) -> None:
     """What is no task raises a `RunError` that says what was wrong: no model call, no thread taken, no callback."""
