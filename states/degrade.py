@@ -110,5 +110,5 @@ def _known_to(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _strategy(ctx: Context, failure: Failure) -> str:
     texts, names = ctx.texts, ", ".join(offered(ctx))
     if failure.of == "reply":
-        return texts.strategy_reply.format(count=ctx.failures, error=failure.error, tools=names)
+        return texts.strategy_reply.format(count=ctx.failures, error=failure.error.rstrip(".。"), tools=names)
     return texts.strategy.format(failed=failure.what, error=failure.error, tools=names)
