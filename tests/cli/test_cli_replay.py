@@ -59,6 +59,15 @@ def test_a_fork_says_what_it_would_repeat_and_asks_before_it_does(room: Room) ->
     assert "has ended at transition" in error_of(room.on("fork", run_id, "--at", "7"))
 
 
+def test_a_fork_names_the_agent_with_which_to_go_on(room: Room) -> None:
+    """The command that `fork --agent` gives to go on with can be copied: it has the agent."""
+    (room.folder / "killed").touch()
+    room.run([call("unsafe", to="Ana"), "Done."], tools="unsafe")
+    (run_id,) = room.ids()
+    made = room.on("fork", run_id, "--at", "1", "--run-id", "second", "--agent", "mine:agent")
+    assert "fsm-agent resume second --agent mine:agent" in made.err
+
+
 def test_an_audit_says_what_it_cannot_show(room: Room) -> None:
     """A chain without a key, and a run that has not ended, are said plainly; a seal kept elsewhere is looked for."""
     room.run([ANA])
