@@ -181,6 +181,7 @@ def test_an_invented_observation_leaves_no_trace() -> None:
         ('Thought：查一下\nAction：lookup\nAction Input：{"q"："x"}', {"q": "x"}, "fullwidth_punctuation"),
         ('<think>hm</think>Action: lookup\nAction Input: {"q": "x"}', {"q": "x"}, "thinking"),
         ('Action: functions.lookup\nAction Input: {"q": "x"}', {"q": "x"}, "name_prefix"),
+        ('Action: lookup(q: "y")\nAction Input: {"q": "x"}', {"q": "x"}, "call_as_text"),
     ],
 )
 def test_a_repaired_action_runs_and_the_repair_is_recorded(text: str, arguments: dict[str, Any], repair: str) -> None:

@@ -71,7 +71,8 @@ class React:
         _, text = split_thinking(reply.text)
         if not text.strip():
             return Unreadable("truncated", "") if reply.truncated else Empty()
-        return _reading(parse_react(reply.text, truncated=reply.truncated), text, truncated=reply.truncated)
+        said = _named(parse_react(reply.text, truncated=reply.truncated), tools)
+        return _reading(said, text, truncated=reply.truncated)
 
     def keep_round(
         self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts
@@ -98,6 +99,14 @@ class React:
     def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
         """The answer under its label, so that the next turn sees the protocol kept."""
         return (AIMessage(f"{_ANSWER_LABEL} {text}"),)
+
+
+def _named(said: ReactReply, tools: Collection[str]) -> ReactReply:
+    """With the tool that the action names: it may be written as a call, `Action: look(order: "A17")`. Its input is what counts."""
+    name = (said.action or "").partition("(")[0].strip()
+    if said.action in tools or name not in tools:
+        return said
+    return replace(said, action=name, repairs=(*said.repairs, Repair.CALL_AS_TEXT))
 
 
 def _reading(said: ReactReply, text: str, *, truncated: bool) -> Reading:
