@@ -44,11 +44,8 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
     """A whole reply. `estimate` is the prompt in tokens, `cap` the model's own limit on reply tokens where it is known."""
     metadata: Mapping[str, Any] = message.response_metadata or {}
     raw = message.additional_kwargs.get(RAW_CALLS)
-    asked = raw or [
-        (one.get("id"), one.get("name"), one.get("args"))
-        for one in (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ()))
-    ]
-    asked = asked or [("", one["name"], one["args"]) for one in _old_calls(message)]
+    told = (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())) or _old_calls(message)
+    asked = raw or [(one.get("id"), one.get("name"), one.get("args")) for one in told]
     return _replied(
         text=text_of(message.content),
         calls=tuple([_raw_call(*one) for one in asked]),

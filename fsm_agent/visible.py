@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 __all__ = ["safe", "safe_json"]
@@ -14,20 +15,20 @@ _HARMLESS: Final = "\n\t\u200c\u200d"
 
 def safe(text: str) -> str:
     """`text` with control, direction and invisible characters written out."""
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    return "".join(char.encode("unicode_escape").decode("ascii") if _hidden(char) else char for char in text)
+    return _written_out(text, lambda char: char.encode("unicode_escape").decode("ascii"))
 
 
 def safe_json(text: str) -> str:
     """A JSON document with the same characters escaped as JSON escapes them: it is read as the same value."""
+    return _written_out(text, _json_escape)
+
+
+def _written_out(text: str, escape: Callable[[str], str]) -> str:
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return "".join(_json_escape(char) if _hidden(char) else char for char in text)
-
-
-def _hidden(char: str) -> bool:
-    return char not in _HARMLESS and unicodedata.category(char) in _INVISIBLE
+    return "".join(
+        char if char in _HARMLESS or unicodedata.category(char) not in _INVISIBLE else escape(char) for char in text
+    )
 
 
 def _json_escape(char: str) -> str:

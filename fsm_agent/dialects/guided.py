@@ -13,9 +13,10 @@ concluded without a model is therefore said in the prompt, and where a server ta
 - Codes like GBP are what a tool takes that needs as many texts as the task gives codes.
 - Numbers and codes of the task that no call has used are named. What a look-up was asked about one code, it is asked about the next
   of the same form. While there is an unused number, a required one is that, or of a result.
-- After a failed call whose value was a word of the task: the spelling that the error suggests, or else the tools that the task names;
-  after a value that was made up, the tools that the task speaks of rather.
-  What these give is then tried in place of the value that failed.
+- After a failed call whose value was a word of the task: the spelling that the error suggests, or else the tools that the task names, or
+  else an answer and the look-ups that were not tried; after a value that was made up, the tools that the task speaks of rather. What these
+  give is then tried in place of the value that failed.
+- After the same call failed twice, the other look-ups.
 - After an exact repeat of a call that succeeded, with the same result, the task is taken for solved.
 """
 

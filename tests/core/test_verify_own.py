@@ -186,29 +186,29 @@ def test_sound_tables_have_no_end_to_a_run_missing(name: str) -> None:
     assert not graph.breaches, [breach.sentence for breach in graph.breaches]
 
 
+def with_stopover(source: str, event: str) -> table.Table:
+    """The table with a state of one's own between `source` and PLAN."""
+    return table.extend(
+        states=[state_of("STOPOVER", "passed")],
+        instead={f"{source} --{event}--> PLAN": f"{source} --{event}--> STOPOVER"},
+        rows=["STOPOVER --passed--> PLAN"],
+    )
+
+
 @pytest.mark.parametrize("event", ["reflected", "reflection_failed"])
 def test_a_state_may_stand_behind_a_reflection(event: str) -> None:
     """What a reflection leads back to PLAN with may pass through a state of one's own."""
-    behind = table.extend(
-        states=[state_of("THOUGHT_OVER", "thought_over")],
-        instead={f"PLAN --{event}--> PLAN": f"PLAN --{event}--> THOUGHT_OVER"},
-        rows=["THOUGHT_OVER --thought_over--> PLAN"],
-    )
     small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=0, abort_after=2, token_budget=None)
-    certificate = verify(small, rows=behind, reflections=1)
+    certificate = verify(small, rows=with_stopover("PLAN", event), reflections=1)
     assert certificate.ok, certificate
 
 
 @pytest.mark.parametrize("event", ["defaulted", "simplified"])
 def test_a_state_may_stand_behind_every_rung(event: str) -> None:
     """What a rung of the ladder leads back to PLAN with may pass through a state of one's own."""
-    behind = table.extend(
-        states=[state_of("LOWERED", "lowered")],
-        instead={f"DEGRADE --{event}--> PLAN": f"DEGRADE --{event}--> LOWERED"},
-        rows=["LOWERED --lowered--> PLAN"],
-    )
     small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
-    certificate = verify(small, rows=behind, ladder=["default", "simpler"], simpler=True, defaults=True)
+    rows = with_stopover("DEGRADE", event)
+    certificate = verify(small, rows=rows, ladder=["default", "simpler"], simpler=True, defaults=True)
     assert certificate.ok, certificate
 
 
