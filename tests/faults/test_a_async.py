@@ -17,7 +17,6 @@ from fsm_agent.testing import ScriptedModel, call, server
 from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, answers_in, client, consistent, in_thread, make, run
 
 RUN: RunnableConfig = {"configurable": {"run_id": "r", "thread_id": "t"}}
-THREAD: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 
 def add(a: int, b: int) -> str:

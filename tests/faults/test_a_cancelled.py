@@ -29,12 +29,6 @@ def add(a: int, b: int) -> str:
     return str(a + b)
 
 
-async def aadd(a: int, b: int) -> str:
-    """Add, without blocking."""
-    await asyncio.sleep(0)
-    return str(a + b)
-
-
 class CancelOnSleep(FakeClock):
     """Cancels run "r" in the middle of a backoff."""
 
