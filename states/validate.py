@@ -11,7 +11,7 @@ from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Pending
 from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
-from fsm_agent.effects import Call, Outcome
+from fsm_agent.effects import Call, Outcome, Replied
 from fsm_agent.offer import offered
 from fsm_agent.repeats import is_repeated, times_seen
 from fsm_agent.rounds import runnable
@@ -22,6 +22,8 @@ from fsm_agent.tools.signature import signature
 from fsm_agent.tools.spec import Invalid, Tool
 
 EVENTS: Final = frozenset({Event.ANSWERED, Event.ACCEPTED, Event.THOUGHT, Event.REJECTED})
+_CALL_LABELS: Final = frozenset({"tool_calls", "function_call", "tool_use"})
+"""What a server says of a reply that stopped in order to call."""
 _ID_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -38,6 +40,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     reading = ctx.setup.dialect.read(ctx.reply, ctx.setup.tools.names(), purpose)
     texts = ctx.texts
     match reading:
+        case Answer() if _call_was_lost(ctx, ctx.reply):
+            return Step(Event.REJECTED, ctx.change(note=texts.lost_call, note_kind="lost_call"))
         case Answer(text=text, repairs=repairs):
             return Step(Event.ANSWERED, ctx.change(answer=text, repairs=(*ctx.repairs, *repairs)))
         case Thought(repairs=repairs):
@@ -52,6 +56,18 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             return Step(Event.REJECTED, ctx.change(note=note, note_kind="malformed"))
         case Calls(calls=requested, repairs=repairs):
             return _from_reply(ctx.change(repairs=(*ctx.repairs, *repairs)) if repairs else ctx, requested)
+
+
+def _call_was_lost(ctx: Context, reply: Replied) -> bool:
+    """True for words that came in the place of a call, by the server's own label.
+
+    A model that has been told, and answers again under that label, has answered: its server labels everything so.
+    """
+    labelled = ctx.setup.dialect.native_tools and not ctx.forced and reply.finish.lower() in _CALL_LABELS
+    if not labelled or reply.calls:
+        return False
+    told = ctx.history[-1].messages[-1].content if ctx.history and ctx.history[-1].messages else ""
+    return told != ctx.texts.lost_call
 
 
 def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:

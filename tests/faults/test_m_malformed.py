@@ -675,6 +675,27 @@ def test_m17_no_nudges_allowed_means_none(way: str) -> None:
     assert (result.reason, model.count) == (StopReason.EMPTY_REPLY, 1)
 
 
+@pytest.mark.parametrize("label", ["tool_calls", "function_call", "tool_use"])
+@pytest.mark.parametrize("way", WAYS)
+def test_m17_words_in_the_place_of_a_call_are_no_answer(way: str, label: str) -> None:
+    """A reply that was to call a tool, and whose call never arrived, does not end the run: the model is told, and calls."""
+    ledger = Ledger()
+    lost = reply("Let me look that up.", finish_reason=label)
+    with ScriptedModel([lost, call("lookup", q="x"), "x is 1"]) as model:
+        result = run(make(model, [one_field(ledger)]), "what is x?", way)
+    assert (result.status, result.answer, ledger.entries) == (Status.COMPLETED, "x is 1", [{"q": "x"}])
+    assert "no call arrived" in model.requests[1].messages[-1].text
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m17_control_a_server_that_labels_everything_so_still_answers(way: str) -> None:
+    """Told once, a model that answers again under the label of a call has answered."""
+    with ScriptedModel([forever(reply("42", finish_reason="tool_calls"))]) as model:
+        result = run(make(model, [one_field(Ledger())]), "what is x?", way)
+    assert (result.status, result.answer, model.count) == (Status.COMPLETED, "42", 2)
+
+
 def test_m17_a_refusal_is_an_answer_not_an_empty_reply() -> None:
     """A model that declines has answered; it is not nudged into it."""
     with ScriptedModel([reply("", refusal="I can't help with that.")]) as model:
