@@ -230,12 +230,14 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         decision: Decision | Mapping[str, Decision] | None = None,
         change: Change | None = None,
         by: str = "",
+        config: RunnableConfig | None = None,
     ) -> RunResult:
         """Go on with a run that is suspended or paused, or that a crash broke off; with a store, in any process and after any restart.
 
         `decision` is for a run that waits for a person: `Approve()`, `Edit(args)`, `Deny(reason)` or `Answer(text)`, one for all calls or
         a mapping by call id; calls left out of the mapping go on waiting, and the result is `suspended` again. `change` gives a paused run
-        other limits, arguments or memory. `by` names who decided, for the trail.
+        other limits, arguments or memory. `by` names who decided, for the trail. `config` has callbacks and what tools read of it, as for
+        `invoke`, for no trail keeps them; without it that of the beginning goes on, where this process still has it.
 
         After a crash, calls that have a result are not made again; a call whose outcome is unknown is made again when its tool is
         idempotent (with the same idempotency key), else a person is asked, or the model told (`Limits.in_doubt`).
@@ -247,12 +249,13 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         if isinstance(taken, RunResult):
             return taken
         run, outcome = taken
-        items = self._runner.run(run, Trace(run.job.config, run.job.traced), outcome)
+        items = None
         try:
+            items = self._runner.run(run, Trace.again(run.job, config, self.name or "agent"), outcome)
             return flown(remembering(self._recall, run, items))
         except BaseException:
-            # Ctrl-C came before the run went on, so that nothing of it can let go.
-            if getgeneratorstate(items) == GEN_CREATED:
+            # Ctrl-C, or a callback, came before the run went on, so that nothing of it can let go.
+            if items is None or getgeneratorstate(items) == GEN_CREATED:
                 self._runner.put_back(run)
             raise
 
@@ -263,13 +266,19 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         decision: Decision | Mapping[str, Decision] | None = None,
         change: Change | None = None,
         by: str = "",
+        config: RunnableConfig | None = None,
     ) -> RunResult:
         """`resume` on the event loop."""
         taken = await self._runner.atake(run_id, Resumption(decision=decision, change=change, by=by))
         if isinstance(taken, RunResult):
             return taken
         run, outcome = taken
-        items = self._runner.arun(run, Trace(run.job.config, run.job.traced), outcome)
+        try:
+            trace = await Trace.aagain(run.job, config, self.name or "agent")
+        except BaseException:
+            self._runner.put_back(run)
+            raise
+        items = self._runner.arun(run, trace, outcome)
         return await _alast(aremembering(self._recall, run, items))
 
     @property

@@ -15,6 +15,7 @@ from langchain_core.callbacks import (
 )
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import (
+    ensure_config,
     get_async_callback_manager_for_config,
     get_callback_manager_for_config,
     patch_config,
@@ -129,6 +130,24 @@ class Trace:
             None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
         )
         return cls(patch_config(config, callbacks=run.get_child()), True, arun=run)
+
+    @classmethod
+    def again(cls, job: Job, config: RunnableConfig | None, name: str) -> Self:
+        """A run that goes on: below the chain that it began as, or, with a `config` or in another process, as a chain of its own."""
+        if config is None and job.config:
+            return cls(job.config, job.traced)
+        trace = cls.begin(ensure_config(config), name, {"resume": job.run_id})
+        job.config, job.traced = trace.config, trace.traced
+        return trace
+
+    @classmethod
+    async def aagain(cls, job: Job, config: RunnableConfig | None, name: str) -> Self:
+        """The same for async callbacks."""
+        if config is None and job.config:
+            return cls(job.config, job.traced)
+        trace = await cls.abegin(ensure_config(config), name, {"resume": job.run_id})
+        job.config, job.traced = trace.config, trace.traced
+        return trace
 
     def end(self, result: RunResult) -> None:
         """Tell the callbacks what the run came to."""
