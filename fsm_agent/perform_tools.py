@@ -20,7 +20,7 @@ from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.results import SHORT_MARKER, render_result
 from fsm_agent.tools.signature import digest
 from fsm_agent.tools.spec import Invalid, Tool
-from fsm_agent.tracing import ToolTrace
+from fsm_agent.tracing import CallbackFailed, ToolTrace
 
 __all__ = ["ToolPerformer", "failed_result", "returned_result"]
 
@@ -34,6 +34,7 @@ _BUGS: Final = (
     SyntaxError,
     RecursionError,
     ToolRefusal,
+    CallbackFailed,
 )
 _WRONG_VALUE: Final = (ValueError, LookupError, ArithmeticError)
 _GARBLED: Final = (JSONDecodeError, UnicodeError)
@@ -242,7 +243,7 @@ def failed_result(tool: Tool, call: Call, error: Exception, *, language: Languag
         ok=False,
         text=text,
         digest=digest(text),
-        error=type(error).__name__,
+        error="in_doubt" if isinstance(error, CallbackFailed) else type(error).__name__,
         retryable=_may_pass(tool, error),
         seconds=seconds,
     )

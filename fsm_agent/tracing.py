@@ -25,12 +25,20 @@ from langchain_core.runnables.config import (
 from fsm_agent.effects import Call
 from fsm_agent.jobs import Job
 from fsm_agent.records import RunResult
+from fsm_agent.replies import words_of
 from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["ToolTrace", "Trace"]
+__all__ = ["CallbackFailed", "ToolTrace", "Trace"]
 
 _UNTRACED: Final = nullcontext()
+
+
+class CallbackFailed(Exception):
+    """A callback that has its errors raised failed when it was told what a tool returned: the call took effect."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"it returned, but a callback failed when told so ({type(error).__name__}: {words_of(error)})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,13 @@ class ToolTrace:
             var_child_runnable_config.reset(token)
 
     def returned(self, value: Any) -> None:
-        """Tell the callbacks what the tool returned."""
-        if self.run is not None:
+        """Tell the callbacks what the tool returned. Raises `CallbackFailed`."""
+        if self.run is None:
+            return
+        try:
             self.run.on_tool_end(value)
+        except Exception as error:
+            raise CallbackFailed(error) from error
 
     def failed(self, error: BaseException) -> None:
         """Tell the callbacks that the tool failed."""
@@ -83,8 +95,12 @@ class ToolTrace:
 
     async def areturned(self, value: Any) -> None:
         """The same on the event loop."""
-        if self.arun is not None:
+        if self.arun is None:
+            return
+        try:
             await self.arun.on_tool_end(value)
+        except Exception as error:
+            raise CallbackFailed(error) from error
 
     async def afailed(self, error: BaseException) -> None:
         """The same on the event loop."""

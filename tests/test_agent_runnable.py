@@ -706,6 +706,34 @@ def test_a_handler_that_may_stop_the_run_leaves_the_thread_free(way: str) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("once", [False, True])
+def test_a_callback_that_fails_over_what_a_tool_returned_does_not_double_the_effect(way: str, once: bool) -> None:
+    """With raise_error its error is told to the model as that of a call that took effect: no retry, no fallback, and `once` holds."""
+    paid: list[str] = []
+
+    def pay(to: str) -> str:
+        """Pay."""
+        paid.append(to)
+        return "paid"
+
+    class Failing(BaseCallbackHandler):
+        """Cannot take in what tools return."""
+
+        raise_error = True
+
+        def on_tool_end(self, output: Any, **kwargs: Any) -> None:
+            """Fail."""
+            raise RuntimeError("disk full")
+
+    ask = call("pay", to="Ana")
+    with ScriptedModel([ask, ask, "Paid."] if once else [ask, "Paid."]) as model:
+        agent = make(model, [tool(once=once, fallback=tool("pay_anyway")(pay))(pay)])
+        result = run(agent, "go", way, {"callbacks": [Failing()]})
+    assert (result.status, paid) == ("completed", ["Ana"])
+    assert "it returned, but a callback failed when told so (RuntimeError: disk full)" in result.messages[2].content
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_failed_run_ends_its_chain_and_a_broken_off_one_reports_an_error(way: str) -> None:
     """A typed failure is the chain's output; only what propagates is an error of the chain."""
     handler = Recorder()
