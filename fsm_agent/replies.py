@@ -34,10 +34,14 @@ _HOPELESS_CODES: Final = frozenset(
 )
 _strictly: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _ERROR_CHARS: Final = 500
+_READ_CHARS: Final = 20_000
+"""So much of what an exception says is looked at: some quote a whole page or prompt, and to search that for secrets takes seconds."""
 _LONG: Final = 1 << 62
 _ERROR_STATUS: Final = 400
 _SERVER_ERROR: Final = 500
 _CHAIN: Final = 5
+_MESSAGE_KEYS: Final = ("message", "msg", "detail", "error", "errors")
+_PARTS: Final = 3
 
 
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
@@ -242,7 +246,7 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
     else:
         # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
         retryable = True
-    said = words_of(error)
+    said = _said(error)
     overflow = read_overflow(status, getattr(error, "code", None), said)
     words = well_formed(redact_text(said))[:_ERROR_CHARS]
     answered = status is None and any(_had_answered(one) for one in _chain(error))
@@ -305,10 +309,26 @@ def _had_answered(error: BaseException) -> bool:
     return broke_off or getattr(error, "response", None) is not None
 
 
+def _said(error: Exception) -> str:
+    """What an exception of the model call says, with the server's own words where the client leaves them out."""
+    words, told = words_of(error), _told(getattr(error, "body", None))
+    return words if told in words else f"{words} - {told}"
+
+
+def _told(body: object, depth: int = 4) -> str:
+    """The message in the body of an error. Nothing else of it: a server that checks its input may quote the prompt."""
+    if isinstance(body, str):
+        return body.strip()[:_READ_CHARS]
+    if depth == 0 or not isinstance(body, Mapping | list):
+        return ""
+    parts = [body[key] for key in _MESSAGE_KEYS if key in body] if isinstance(body, Mapping) else body[:_PARTS]
+    return "; ".join([told for part in parts if (told := _told(part, depth - 1))])
+
+
 def words_of(error: BaseException) -> str:
-    """What an exception says, "" when it says nothing or cannot say it."""
+    """What an exception says (the first 20,000 characters), "" when it says nothing or cannot say it."""
     try:
-        return str(error).strip()
+        return str(error).strip()[:_READ_CHARS]
     except Exception:  # noqa: BLE001 - somebody else's __str__ may raise anything
         return ""
 

@@ -31,7 +31,7 @@ from fsm_agent.effects import (
     from_json,
     to_json,
 )
-from fsm_agent.replies import read_message
+from fsm_agent.replies import read_message, words_of
 from tests.core.strategies import effects, outcomes, usages
 
 KINDS: tuple[Any, ...] = (*get_args(Effect), *get_args(Outcome), *get_args(Decision))
@@ -141,3 +141,8 @@ def test_usage_adds_up_field_by_field(parts: list[Usage]) -> None:
     assert total == sum(reversed(parts), Usage())
     for field in fields(Usage):
         assert getattr(total, field.name) == sum(getattr(part, field.name) for part in parts)
+
+
+def test_of_an_error_that_quotes_a_whole_page_only_the_beginning_is_read() -> None:
+    """To search megabytes for secrets takes seconds, in which the run could not be stopped."""
+    assert words_of(ValueError("x" * 1_000_000)) == "x" * 20_000

@@ -264,6 +264,27 @@ def test_r04_the_cause_of_a_401_is_in_the_result() -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "no such model"},
+        {"detail": "no such model"},
+        {"detail": [{"loc": ["body", "model"], "msg": "no such model", "input": "the prompt"}]},
+        [{"error": {"code": 400, "message": "no such model"}}],
+        "no such model",
+    ],
+    ids=["error", "detail", "details", "list", "text"],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_r04_the_cause_is_in_the_result_however_a_server_puts_it(body: Any, way: str) -> None:
+    """Many servers do not say it in OpenAI's form, and the client then keeps silent; what they quote of the prompt is left out."""
+    page = body if isinstance(body, str) else json.dumps(body)
+    with server([fault.raw(page, status=400)]) as s:
+        result = run(make(client(s)), "hi", way)
+    assert "Error code: 400 - no such model" in result.detail
+    assert "the prompt" not in result.detail
+
+
+@pytest.mark.parametrize(
     "trouble",
     [
         fault.server_error(),

@@ -171,7 +171,13 @@ def vague(limit: int, sent: int) -> Any:
     return fault.http_error(400, "Prompt is too long", kind="invalid_request_error")
 
 
-SERVERS = {"openai": fault.context_length_exceeded, "llama": llama, "vague": vague}
+def gemini(limit: int, sent: int) -> Any:
+    """A server whose errors are in a list, which the client finds no words in."""
+    said = f"The input token count ({sent}) exceeds the maximum number of tokens allowed ({limit})."
+    return fault.raw(json.dumps([{"error": {"code": 400, "message": said}}]).encode(), status=400)
+
+
+SERVERS = {"openai": fault.context_length_exceeded, "llama": llama, "vague": vague, "gemini": gemini}
 
 
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
