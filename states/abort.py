@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsm_agent.alphabet import Status, StopReason
 from fsm_agent.context import Context
-from fsm_agent.states.base import Ending
+from fsm_agent.states.base import Ending, counted_steps
 
 _SHOWN = 200
 
@@ -12,7 +12,7 @@ _SHOWN = 200
 def conclude(ctx: Context) -> Ending:
     """`failed` (`cancelled` for a cancelled run), the reason of the row that stopped it, how far it came, and the last useful result."""
     reason = ctx.cause.reason if ctx.cause is not None else StopReason.INTERNAL_ERROR
-    parts = [ctx.cause.describe() if ctx.cause is not None else str(reason), f"{ctx.step} steps ran"]
+    parts = [ctx.cause.describe() if ctx.cause is not None else str(reason), f"{counted_steps(ctx.step)} ran"]
     if ctx.failure is not None and reason is not StopReason.CANCELLED:
         parts.append(f"last failure: {ctx.failure.what}: {ctx.failure.error[:_SHOWN]}")
     if ctx.done:

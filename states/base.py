@@ -9,7 +9,7 @@ from fsm_agent.alphabet import Event, Status, StopReason
 from fsm_agent.context import Context
 from fsm_agent.effects import Effect, Outcome
 
-__all__ = ["Behaviour", "Ending", "Step", "unexpected"]
+__all__ = ["Behaviour", "Ending", "Step", "counted_steps", "unexpected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ class Ending:
     reason: StopReason
     answer: str | None
     detail: str
+
+
+def counted_steps(count: int) -> str:
+    """How many steps, for a person: `1 step`, `2 steps`."""
+    return f"{count} step{'' if count == 1 else 's'}"
 
 
 def unexpected(state: str, outcome: Outcome | None) -> TypeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsm_agent.alphabet import Status, StopReason
 from fsm_agent.context import Context
-from fsm_agent.states.base import Ending
+from fsm_agent.states.base import Ending, counted_steps
 
 
 def conclude(ctx: Context) -> Ending:
@@ -16,4 +16,4 @@ def conclude(ctx: Context) -> Ending:
             ctx.answer,
             f"answered without further tools after {ctx.cause.describe()}",
         )
-    return Ending(Status.COMPLETED, StopReason.ANSWERED, ctx.answer, f"answered after {ctx.step} steps")
+    return Ending(Status.COMPLETED, StopReason.ANSWERED, ctx.answer, f"answered after {counted_steps(ctx.step)}")

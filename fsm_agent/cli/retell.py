@@ -28,7 +28,7 @@ def transition_line(record: Transitioned, *, brief: bool = False) -> str:
         values = values if asked["result"] or not brief else ""
         guards.append(f"{asked['name']}={'yes' if asked['result'] else 'no'}{f' ({values})' if values else ''}")
     said = f" [{', '.join(guards)}]" if guards else ""
-    wrong = f"  {redact_text(record.error)}" if record.error else ""
+    wrong = f"  {' '.join(redact_text(record.error).split())}" if record.error else ""
     return f"{record.seq:>4} {record.source} --{record.event}--> {record.target}{said}{wrong}"
 
 

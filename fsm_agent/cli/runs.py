@@ -21,7 +21,7 @@ from fsm_agent.table import Table
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.retold import human_entry, moment, spoken
+from fsm_agent.trail.retold import deeds, moment, spoken
 from fsm_agent.trail.store import RUNNING, RunInfo
 from fsm_agent.trail.story import Called
 
@@ -103,7 +103,7 @@ def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unre
     holder = holder_of(info.owner, info.lease, now)
     put(f"run      {stored.run_id}")
     put(f"status   {_status(info, now)}{f', held by {holder}' if holder else ''}{', paused' if story.paused else ''}")
-    put(f"task     {_kept(str(story.header['task']), unredacted)}")
+    put(_hung("task     ", _kept(str(story.header["task"]), unredacted)))
     put(f"when     {moment(info.began)} to {moment(info.updated)}")
     if origin.get("model"):
         put(f"model    {origin['model']}{' at ' + origin['base_url'] if origin.get('base_url') else ''}")
@@ -122,7 +122,7 @@ def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unre
     if messages:
         _heading("messages")
     for message in messages:
-        put(f"  {_message_text(message, unredacted=unredacted)}")
+        put(_hung(f"  {message.type}: ", _message_text(message, unredacted=unredacted)))
     if not info.ended and not holder:
         _heading("to go on")
         for line in stored.ways_on():
@@ -134,12 +134,18 @@ def _heading(text: str, shown: Sequence[object] = ("",)) -> None:
         put(f"\n{text}")
 
 
-def _happened(entries: Iterable[Entry]) -> Iterable[str]:
+def _hung(label: str, text: str) -> str:
+    """A text behind its label; its further lines stand under it, so that none of them can pass for a line of ours."""
+    return label + text.replace("\n", f"\n{' ' * len(label)}")
+
+
+def _happened(entries: Sequence[Entry]) -> Iterable[str]:
+    done = deeds(entries)
     for entry in entries:
         if entry.kind == "transition":
             yield transition_line(record_of(entry.body, entry.run_id), brief=True)
-        elif said := human_entry(entry):
-            yield f"     {said}, {moment(entry.time)}"
+        elif entry.seq in done:
+            yield f"     {' '.join(done[entry.seq].split())}, {moment(entry.time)}"
 
 
 def _unknown(call: Called, open_: Sequence[Called], holder: str) -> str:
@@ -157,7 +163,7 @@ def _message_text(message: AnyMessage, *, unredacted: bool) -> str:
         call_text(one["name"], one["args"], unredacted=unredacted) for one in getattr(message, "tool_calls", None) or ()
     ]
     said = [text for text in (_kept(str(message.text), unredacted), *calls) if text]
-    return f"{message.type}: {'; '.join(said)}"
+    return "; ".join(said)
 
 
 def _messages(stored: Stored, table: Table | None) -> tuple[AnyMessage, ...]:

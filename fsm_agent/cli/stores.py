@@ -68,7 +68,15 @@ class Stored:
 
 
 def _named(store: str | None) -> str:
-    return store or os.environ.get(STORE_VARIABLE, "")
+    """What names the store; "" when nothing does. Raises `DefinitionError` for an empty option and for a server of another kind."""
+    if store is not None and not store.strip():
+        raise DefinitionError("--store names nothing: give a file, a directory or postgresql://..., or leave it out")
+    name = store or os.environ.get(STORE_VARIABLE, "")
+    if "://" in name and not name.startswith(_POSTGRES):
+        raise DefinitionError(
+            f"{name.partition('://')[0]}:// is no store: give a file, a directory or postgresql://..."
+        )
+    return name
 
 
 def new_or_existing(store: str | None) -> TrailStore | None:

@@ -11,7 +11,7 @@ from fsm_agent.alphabet import INITIAL, Event, State
 from fsm_agent.records import Transitioned
 from fsm_agent.redact import redact
 from fsm_agent.report.parts import Called, Checked, Question, Refused, Said, Step, Turn
-from fsm_agent.trail.retold import human_entry, moment
+from fsm_agent.trail.retold import deeds, human_entry, moment
 from fsm_agent.trail.story import Act, Asked, Story
 from fsm_agent.trail.story import Called as Begun
 
@@ -78,9 +78,10 @@ def _notes(story: Story, *, unredacted: bool) -> dict[int | None, tuple[str, ...
     """What people did before each transition, by its entry; None: since the newest one."""
     found: dict[int | None, tuple[str, ...]] = {}
     told: list[str] = []
+    done = deeds(story.entries, unredacted=unredacted)
     for entry in story.entries:
-        if said := human_entry(entry, unredacted=unredacted):
-            told.append(f"{said}, {moment(entry.time)}")
+        if entry.seq in done:
+            told.append(f"{done[entry.seq]}, {moment(entry.time)}")
         elif entry.kind == "transition" and told:
             found[entry.seq] = tuple(told)
             told = []

@@ -93,4 +93,4 @@ def cipher_from_env(environ: Mapping[str, str] | None = None) -> FernetCipher | 
     try:
         return FernetCipher(keys)
     except DefinitionError as error:
-        raise DefinitionError(f"{ENCRYPTION_VARIABLE}: {error}") from error
+        raise DefinitionError(f"{ENCRYPTION_VARIABLE} cannot be used: {error}") from error

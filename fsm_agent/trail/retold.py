@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 
 from langchain_core.messages import AnyMessage
@@ -14,8 +15,9 @@ from fsm_agent.redact import redact_text
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import Folded
 
-__all__ = ["human_entry", "moment", "spoken"]
+__all__ = ["deeds", "human_entry", "moment", "spoken"]
 
+_DECIDING: Final = ("resumed", "decided")
 _DECISIONS: Final = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
 
 
@@ -47,6 +49,13 @@ def human_entry(entry: Entry, *, unredacted: bool = False) -> str:
             return f"changed: {', '.join(part for part in parts if part)}"
         case _:
             return ""
+
+
+def deeds(entries: Sequence[Entry], *, unredacted: bool = False) -> dict[int, str]:
+    """What people did, by the number of its entry. Whoever took the run up to decide about a call is named with the decision alone."""
+    to_decide = {one.seq for one, after in pairwise(entries) if (one.kind, after.kind) == _DECIDING}
+    found = {one.seq: human_entry(one, unredacted=unredacted) for one in entries if one.seq not in to_decide}
+    return {seq: said for seq, said in found.items() if said}
 
 
 def _by(body: Mapping[str, Any]) -> str:

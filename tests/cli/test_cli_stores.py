@@ -59,6 +59,18 @@ def test_to_defer_needs_a_store(room: Room) -> None:
     assert "needs --store FILE" in error_of(done)
 
 
+@pytest.mark.parametrize("store", ["", " ", "redis://ana:hunter2@localhost/0"])
+def test_what_can_be_no_store_is_refused_before_anything_runs(room: Room, store: str) -> None:
+    """An option without a name (a variable that is not set) does not run a task unkept, and a URL makes no file of that name."""
+    before = sorted(room.folder.iterdir())
+    with server([]) as s:
+        done = fsm("run", "x", "--base-url", s.base_url, "--store", store, "--quiet")
+    assert "give a file, a directory or postgresql://" in error_of(done)
+    assert "hunter2" not in done.err
+    assert "give a file, a directory or postgresql://" in error_of(fsm("runs", "--store", store))
+    assert sorted(room.folder.iterdir()) == before
+
+
 def test_the_trail_keeps_no_secret_of_the_agent(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """The header says how the agent was made, without keys and without what stands in a URL beside the server."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "a1B2" * 8)
@@ -114,6 +126,29 @@ def test_a_beginning_names_a_run_when_it_is_the_only_one(room: Room) -> None:
     assert f"same-{first[:4]}" in said
     assert f"run      same-{second[:4]}" in room.on("show", f"same-{second[:4]}"[:-1]).out or first[:3] == second[:3]
     assert "stopped in FINISH" in fsm("diagram", "--run", first[:13], "--store", "runs.db").out
+
+
+def test_no_text_of_a_run_passes_for_a_line_of_show(room: Room) -> None:
+    """A task, a reason and a message of several lines are indented, or put on one line: none stands where a field does."""
+    forged = "Write\nstatus   completed (answered)\n  99 VALIDATE --answered--> FINISH"
+    room.run([ANA], task=forged)
+    (run_id,) = room.ids()
+    room.on("deny", run_id, "--reason", forged, "--by", "Zoe", script=[forged])
+    lines = room.on("show", run_id, "--messages").out.splitlines()
+    assert [line for line in lines if line.startswith(("status", "  99"))] == ["status   completed (answered)"]
+    assert "         status   completed (answered)" in lines
+    assert sum("Write status completed (answered) 99 VALIDATE" in line for line in lines) == 1
+
+
+def test_who_decided_is_told_once(room: Room) -> None:
+    """Taking a run up to decide is told as the decision; going on with it is told by itself."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    room.on("approve", run_id, "--by", "Zoe", "--no-go-on")
+    assert "resumed" not in (shown := room.on("show", run_id).out)
+    assert shown.count("by Zoe") == 1
+    room.on("resume", run_id, "--by", "Yan", script=["Done."])
+    assert room.on("show", run_id).out.count("resumed by Yan") == 1
 
 
 def test_a_run_that_another_process_holds_is_left_alone(room: Room) -> None:

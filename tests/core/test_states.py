@@ -178,7 +178,7 @@ CALL = Call(id="a", name="look", tool="look")
 def test_an_answer_completes_the_run() -> None:
     """FINISH gives the answer, as it is, with the number of steps."""
     ending = ENDINGS[State.FINISH](at(State.FINISH))
-    assert ending == Ending(Status.COMPLETED, StopReason.ANSWERED, "3", "answered after 1 steps")
+    assert ending == Ending(Status.COMPLETED, StopReason.ANSWERED, "3", "answered after 1 step")
 
 
 def test_a_forced_answer_is_partial_and_says_at_which_limit() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import DefinitionError, TrailDamaged, TrailError, UnknownRun
+from fsm_agent.redact import redact_text
 from fsm_agent.trail.cipher import FernetCipher, TrailLocked, cipher_from_env
 
 VARIABLE = "FSM_AGENT_TRAIL_ENCRYPTION_KEY"
@@ -97,10 +98,11 @@ def test_the_real_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("value", ["", " ", ",", "short", f"{OLD},short"])
 def test_a_variable_without_a_key_is_no_trail_without_encryption(value: str) -> None:
-    """A secret that failed to load is refused by the name of its variable; it never means readable trails."""
+    """A secret that failed to load is refused by the name of its variable, in words that no redaction cuts; trails never stay readable."""
     with pytest.raises(DefinitionError, match=VARIABLE) as caught:
         cipher_from_env({VARIABLE: value})
     assert "short" not in str(caught.value)
+    assert redact_text(str(caught.value)) == str(caught.value)
 
 
 def test_no_key_is_shown() -> None:
