@@ -60,9 +60,16 @@ def with_engine(model: Any, task: Task) -> Outcome:
     return _outcome(task, Agent(model, task.tools, logger=silent_logger()).invoke(task.text))
 
 
-def with_profile(model: Any, task: Task, *, name: str) -> Outcome:
+def with_profile(model: Any, task: Task, *, name: str, max_tokens: int | None) -> Outcome:
     """The task through a profile as it is, but for its tools and its store of threads, which nothing here uses."""
-    agent = Agent.from_profile(name, model, task.tools, conversations=InMemoryConversations(), logger=silent_logger())
+    agent = Agent.from_profile(
+        name,
+        model,
+        task.tools,
+        conversations=InMemoryConversations(),
+        logger=silent_logger(),
+        max_tokens=max_tokens,
+    )
     return _outcome(task, agent.invoke(task.text))
 
 
@@ -146,6 +153,7 @@ def main() -> None:
         choices=NAMES,
         help="run these profiles, or all, and the plain loop, instead of the engine's defaults",
     )
+    parser.add_argument("--max-tokens", type=int, help="most tokens of a reply to a profile; by default its own")
     parser.add_argument("--kind", choices=KINDS, help="only tasks of this kind")
     parser.add_argument("--held-out", action="store_true", help="run the twenty held-out tasks instead")
     parser.add_argument("--verbose", action="store_true", help="print every task")
@@ -160,7 +168,10 @@ def main() -> None:
         contenders: list[tuple[str, Callable[[Any, Task], Outcome], Any]] = [("engine", with_engine, model)]
         if options.profiles is not None:
             names = options.profiles or NAMES
-            contenders = [(f"profile {name}", partial(with_profile, name=name), model) for name in names]
+            contenders = [
+                (f"profile {name}", partial(with_profile, name=name, max_tokens=options.max_tokens), model)
+                for name in names
+            ]
         if options.plain or options.profiles is not None:
             contenders.append(("plain loop", with_plain_loop, agent_model))
         for name, contender, given in contenders:
