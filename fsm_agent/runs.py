@@ -256,11 +256,9 @@ class Run:
             detail = self._waits_for()
             if self.asking is not None and any(call.doubt for call in self.asking.calls):
                 reason = StopReason.IN_DOUBT
-        blocks = (
-            [one for one in unsummarised(self.closed_history()) if one.turn == ctx.turn]
-            if self.state in TERMINAL
-            else []
-        )
+        # Of a run that waits only what came before: a call without a result is no valid history.
+        history = self.closed_history() if self.state in TERMINAL else ctx.blocks
+        blocks = [one for one in unsummarised(history) if one.turn == ctx.turn]
         return RunResult.made_of(
             run_id=ctx.run_id,
             thread_id=ctx.thread_id,

@@ -227,7 +227,15 @@ def test_a_run_that_needs_a_person_is_suspended_and_says_how_to_go_on() -> None:
     assert [call.tool for call in result.pending.calls] == ["pay"]
     for part in ("pay", "agent.resume('run-1'", "Approve()", "Edit(args)", "Deny(reason)"):
         assert part in result.detail
-    assert result.messages == ()
+    assert [message.type for message in result.messages] == ["human"]
+
+
+def test_a_suspended_run_shows_what_was_said_so_far() -> None:
+    """Who decides reads the task and the rounds before the reply that waits, which is no valid history yet."""
+    result = driven(new_run(), ADD, gives("3"), PAY, None)
+    assert result.status is Status.SUSPENDED
+    assert [message.type for message in result.messages] == ["human", "ai", "tool"]
+    assert wrong_history(result.messages) == []
 
 
 def test_a_suspended_run_asks_the_same_again_and_goes_on() -> None:
