@@ -79,8 +79,6 @@ def _check(story: Story) -> None:
     why = next((_REFUSED[kind] for kind in outcomes if kind in _REFUSED), "")
     if not last or last[0].target not in TERMINAL:
         why = "it has not ended"
-    elif header["setup"].get("policy"):
-        why = "its tools went by a policy, which the test could not make"
     elif header.get("table"):
         why = "it went by a table of its own, which the test could not make"
     elif header.get("forked"):
@@ -267,6 +265,8 @@ class _Draft:
             if used:
                 yield f"from fsm_agent.{package} import {', '.join(sorted(used))}"
         yield "from fsm_agent.observe import silent_logger"
+        if self.setup.get("policy"):
+            yield "from fsm_agent.policy import ToolPolicy"
         kit = self.kit | ({"ScriptedTool"} if self.tools else set())
         yield "from fsm_agent.testing import (\n" + "".join(f"    {name},\n" for name in sorted(kit)) + ")"
 
@@ -318,6 +318,8 @@ class _Draft:
         if self.setup.get("simpler") or self.setup.get("withhold"):
             simpler, withhold = list(self.setup["simpler"]), bool(self.setup["withhold"])
             yield f"    simpler={literal(simpler)}, withhold={withhold},"
+        if self.setup.get("policy"):
+            yield f"    policy=ToolPolicy.of({literal(self.setup['policy'])}),"
         if self.decisions:
             yield "    approve=lambda call: next(decisions),"
         yield f"    language={self.language!r}, clock=clock, logger=silent_logger(),"

@@ -14,6 +14,7 @@ from fsm_agent.dialects import JsonAction
 from fsm_agent.errors import RunError
 from fsm_agent.memory import KeyFacts, Window
 from fsm_agent.observe import silent_logger
+from fsm_agent.policy import AtMost, Order, ToolPolicy
 from fsm_agent.testing import Delay, FakeClock, ScriptedModel, ScriptedTool, as_test, call, forever, model_error, reply
 from fsm_agent.tools.call import ToolRefusal
 
@@ -181,6 +182,23 @@ def test_a_run_that_was_resumed_is_replayed(tmp_path: Path) -> None:
         as_test(agent.journal.entries(run_id))
     agent.resume(run_id, decision=Approve())
     passes(as_test(agent.journal.entries(run_id)))
+
+
+def test_a_run_under_a_tool_policy_is_replayed_under_it(tmp_path: Path) -> None:
+    """The policy of the run is part of the test: a call that it refused is refused again, and without it the test fails."""
+
+    @tool(once=True, retry=0)
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        return f"paid {to}"
+
+    model = ScriptedModel([call("pay", to="Ana"), call("add", a=1, b=2), call("pay", to="Ana"), "Paid."])
+    policy = ToolPolicy(Order("add", "pay"), AtMost("pay", 1))
+    text = written(tmp_path / "runs.db", model, [add, pay], policy=policy)
+    passes(text)
+    (line,) = [one for one in text.splitlines() if "policy=" in one]
+    with pytest.raises(AssertionError):
+        passes(text.replace(line, ""))
 
 
 def test_a_run_that_scripts_cannot_replay_is_refused(tmp_path: Path) -> None:
