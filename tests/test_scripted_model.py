@@ -313,6 +313,22 @@ def test_impossible_scripts_are_refused(script: Any) -> None:
         ScriptedModel(script)
 
 
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("hi", r"\['hi'\]"),
+        (call("f"), r"\[Call\(\.\.\.\)\]"),
+        (forever("x"), r"\[Forever"),
+        (AIMessage("x"), r"\[AIMessage"),
+        (3, r"\[int"),
+    ],
+)
+def test_one_entry_in_the_place_of_a_script_is_told_to_be_written_in_a_list(script: Any, shown: str) -> None:
+    """A call, a message or `forever(...)` alone is no script, and the error says how it is written."""
+    with pytest.raises(ScriptError, match=f"for one entry write a list of it, as in {shown}"):
+        ScriptedModel(script)
+
+
 def test_twenty_runs_each_get_their_own() -> None:
     """Runs that go on together, told apart by a word of their task, each get their own script in order."""
     words = [f"secret-{n}" for n in range(20)]

@@ -6,14 +6,14 @@ The same words serve `ScriptedModel` (no network) and `server` (real HTTP): `rep
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
 from fsm_agent.errors import ScriptError
 
-__all__ = ["UNSET", "Call", "Delay", "Forever", "Reply", "Script", "Unset", "call", "forever", "reply"]
+__all__ = ["UNSET", "Call", "Delay", "Forever", "Reply", "Script", "Unset", "call", "forever", "is_script", "reply"]
 
 
 class Unset(Enum):
@@ -99,6 +99,11 @@ def forever(item: Any) -> Forever:
     return Forever(item)
 
 
+def is_script(source: object) -> bool:
+    """True for a sequence of entries; a text, a mapping or a message is one entry, though Python can go through it."""
+    return isinstance(source, Sequence | Iterator) and not isinstance(source, str)
+
+
 class _Cursor:
     """A position in one sequence of entries. Not locked: `Script` is."""
 
@@ -142,10 +147,13 @@ class Script:
         self._words = words
         if (source is None) == (by_task is None):
             raise ScriptError("give a script or by_task, one of the two")
-        if isinstance(source, str):
-            raise ScriptError(f"a script is a sequence of replies; write [{source!r}] for one text reply")
         if callable(source):
             source = [Forever(source)]
+        if source is not None and not is_script(source):
+            shown = repr(source) if isinstance(source, str) else f"{type(source).__name__}(...)"
+            raise ScriptError(
+                f"a script is a sequence of entries; for one entry write a list of it, as in [{shown:.80}]"
+            )
         sources: Mapping[str, Sequence[Any]] = by_task if by_task is not None else {"": source or ()}
         self._cursors = {key: _Cursor(tuple(items)) for key, items in sources.items()}
         self._keyed = by_task is not None

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from fsm_agent.clock import Clock
 from fsm_agent.errors import ScriptError
 from fsm_agent.testing.ready import Ready, from_message, from_reply
-from fsm_agent.testing.script import Call, Delay, Forever, Reply, Script
+from fsm_agent.testing.script import Call, Delay, Forever, Reply, Script, is_script
 
 __all__ = ["ModelRequest", "Stage"]
 
@@ -61,7 +61,7 @@ class Stage:
         self._record = record
         self._model_name = model_name
         self._asked: list[ModelRequest] = []
-        if script is not None and not callable(script) and not isinstance(script, str):
+        if script is not None and not callable(script) and is_script(script):
             script = [self._prepared(entry) for entry in script]
         if by_task is not None:
             by_task = {key: [self._prepared(entry) for entry in entries] for key, entries in by_task.items()}
