@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from langchain_core.messages import HumanMessage, ToolMessage
 
+from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block, block, text_of
 from fsm_agent.memory.views import Compacting, Memory, Window, at_least
 from fsm_agent.memory.wording import texts_of
@@ -23,7 +24,7 @@ class KeyFacts:
 
     A key fact is a sentence of a tool result that holds a number or a link; the first `per_round` of a round are kept, the newest `at_most`
     of all, each once and letter for letter, with the name of the tool where it is known. They stand after the task and the summary.
-    Raises `DefinitionError` for a size below 1.
+    Raises `DefinitionError` for a size below 1, and an `inner` that is no memory.
     """
 
     inner: Memory = field(default_factory=Window)
@@ -31,6 +32,8 @@ class KeyFacts:
     at_most: int = 60
 
     def __post_init__(self) -> None:
+        if isinstance(self.inner, type) or not callable(getattr(self.inner, "view", None)):
+            raise DefinitionError(f"KeyFacts({self.inner!r}): give a memory, as in KeyFacts(Window(rounds=3))")
         at_least(1, "KeyFacts", "per_round", self.per_round, "give the inner memory alone to keep no facts")
         at_least(1, "KeyFacts", "at_most", self.at_most, "give the inner memory alone to keep no facts")
 

@@ -84,6 +84,13 @@ def test_a_size_that_is_none_is_refused(wrong: Any) -> None:
         wrong()
 
 
+@pytest.mark.parametrize("inner", [3, "window", Window])
+def test_key_facts_around_no_memory_are_refused(inner: Any) -> None:
+    """Where they are written, not when a run first asks for its view."""
+    with pytest.raises(DefinitionError, match=r"KeyFacts\(.*give a memory, as in KeyFacts\(Window\(rounds=3\)\)"):
+        KeyFacts(inner)
+
+
 @pytest.mark.parametrize("memory", [Full(), Window(9), MessageWindow(99), DualBuffer()], ids=str)
 def test_a_summary_of_another_memory_is_not_shown_beside_what_it_tells_of(memory: Memory) -> None:
     """A thread whose agent had a SummaryWindow before: the blocks are all there, so their summary is left out."""
