@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from unittest.mock import Mock
 
 import pytest
 from langchain_core.runnables import RunnableConfig
@@ -345,6 +346,22 @@ def test_approval_can_depend_on_the_arguments() -> None:
     assert Tool(**right, requires_approval=True).needs_approval({"x": 1})
     large = Tool(**right, requires_approval=lambda args: args["x"] > 10)
     assert [large.needs_approval(args) for args in ({"x": 1}, {"x": 11}, {})] == [False, True, True]
+
+
+async def _awaits(args: dict[str, Any]) -> bool:
+    return bool(args)
+
+
+@pytest.mark.parametrize(
+    "check", [lambda x, y: True, lambda x, **rest: x > 1, lambda *, x: x > 1, lambda: True, _awaits]
+)
+def test_a_check_for_approval_that_could_never_say_no_is_refused(check: Any) -> None:
+    """One that wants the arguments by their names, or is async, would fail at each call, and a person be asked about every one."""
+    right: dict[str, Any] = {"name": "pay", "description": "", "args_model": _Args, "func": lambda x: x}
+    with pytest.raises(ToolDefinitionError, match=r"tool 'pay': requires_approval is .* all arguments as one dict"):
+        Tool(**right, requires_approval=check)
+    assert Tool(**right, requires_approval=Mock(return_value=False)).needs_approval({"x": 1}) is False
+    assert Tool(**right, requires_approval=bool).needs_approval({}) is False
 
 
 def test_schemas_are_short_and_self_contained() -> None:

@@ -66,6 +66,7 @@ class Tool:
     timeout: float | None = None
     """Seconds; None = the run's `tool_timeout`."""
     requires_approval: bool | Callable[[dict[str, Any]], bool] = False
+    """A person must approve the call; or a function of its arguments, as one dict, that says whether. One that raises asks the person."""
     max_result_chars: int | None = None
     not_for: str = ""
     """When not to use it, as the model reads it: `"sums; use calculator"`."""
@@ -101,6 +102,7 @@ class Tool:
             )
         if self.default is not None and not isinstance(self.default, str):
             raise self._wrong(f"default is the text that stands in for a result, not {self.default!r}")
+        self._check_approval()
         if not _is_model(self.args_model):
             raise self._wrong(f"args_model must be a pydantic 2 model class, not {self.args_model!r}")
         try:
@@ -110,6 +112,13 @@ class Tool:
             raise
         except Exception as error:
             raise self._wrong(f"its arguments cannot be described: {error}") from error
+
+    def _check_approval(self) -> None:
+        if callable(self.requires_approval) and not _takes_one(self.requires_approval):
+            raise self._wrong(
+                "requires_approval is True, False, or a function of all arguments as one dict, "
+                'as in requires_approval=lambda given: given["amount"] > 50'
+            )
 
     def _wrong(self, message: str) -> ToolDefinitionError:
         return ToolDefinitionError(f"tool {self.name!r}: {message}", tool=str(self.name))
@@ -223,6 +232,20 @@ def as_tool(obj: Tool | BaseTool | Callable[..., Any], **options: Unpack[ToolOpt
     if isinstance(obj, type) or not callable(obj):
         raise ToolDefinitionError(f"a tool is a Tool, a LangChain tool or a typed function, not {obj!r}")
     return _from_function(obj, {}, dict(options))
+
+
+def _takes_one(check: Callable[..., Any]) -> bool:
+    """False for what wants the arguments by their names, or awaits: it would fail at each call, and a person be asked about all."""
+    try:
+        wants = inspect.signature(check)
+        wants.bind({})
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        return True
+    kinds = {one.kind for one in wants.parameters.values()}
+    by_name = inspect.Parameter.VAR_KEYWORD in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds
+    return not by_name and not is_async(check)
 
 
 def _is_model(kind: object) -> bool:
