@@ -130,8 +130,8 @@ class At:
             raise IllegalTransition(f"{self.state} is terminal: nothing can happen there")
         if len(events) > 1:
             raise DefinitionError(
-                f"{self.state} can return {', '.join(events)}: say which, as fire({str(events[0])!r}), or give what happened "
-                "to resolve(...)"
+                f"{self.state} can return {', '.join(events)}: say which, as fire({str(events[0])!r}), or let the state "
+                "say it: resolve(), or resolve(what happened) where it asks for an effect"
             )
         return events[0]
 
