@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from fsm_agent.alphabet import Status
 from fsm_agent.cli import model_commands, options, trail_commands
 from fsm_agent.cli.console import tolerant
-from fsm_agent.cli.endings import Commands
+from fsm_agent.cli.endings import EXIT_CODES, Commands
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Policy
 from fsm_agent.cli.options import GivenLimits, with_limits
@@ -40,7 +42,11 @@ app.add_typer(model_commands.models, name="model")
 def main() -> None:
     """What the command `fsm-agent` calls."""
     tolerant()
-    app(prog_name="fsm-agent")
+    try:
+        app(prog_name="fsm-agent")
+    except KeyboardInterrupt:  # while the commands are put together; what a command makes of it stands in `Commands`
+        sys.stderr.write("cancelled\n")
+        sys.exit(EXIT_CODES[Status.CANCELLED])
 
 
 def _show_version(asked: bool) -> None:

@@ -76,7 +76,16 @@ def _write(text: str) -> None:
 
 
 def tolerant() -> None:
-    """Let no character end the program: one that a stream cannot write is escaped, and any byte can be read."""
+    """Let no character end the program: one that a stream cannot write is escaped, and any byte can be read.
+
+    A stream that is closed (`<&-`, as a daemon may have it) is the null device from here on.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # It gets the lowest number that is free, which is that of the stream: no file that is opened later may stand there.
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     for stream in (sys.stdout, sys.stderr):

@@ -29,7 +29,10 @@ def keeping(thread: str | None, given: str | None, profile: str | None) -> Itera
 
 
 def check_thread(thread: str | None, given: str | None, profile: str | None) -> None:
-    """Raises `DefinitionError` for a thread that nothing would keep, and for a store without a thread. Opens nothing."""
+    """Raises `DefinitionError` for a thread that nothing would keep, a store without a thread, and an empty name. Opens nothing."""
+    for option, name in (("--thread", thread), ("--conversations", given)):
+        if name is not None and not name.strip():
+            raise DefinitionError(f"{option} names nothing: give it a name, or leave it out")
     if thread is None and given is not None:
         raise DefinitionError("--conversations keeps the messages of a thread; name it with --thread NAME")
     if thread is not None and given is None and _of_profile(profile) is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fsm_agent import cli
 from fsm_agent.testing import call, fault, server
 from tests.cli.kit import SECONDS, command, environment
 
@@ -101,6 +102,21 @@ def test_ctrl_c_before_the_run_is_one_line(tmp_path: Path) -> None:
         wait_for_line(process.stderr.readline, "importing")
         code, out, err = interrupted(process)
     assert (code, out, err) == (130, "", "cancelled\n")
+
+
+def test_ctrl_c_before_any_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the commands are being put together, too."""
+
+    def interrupted_early(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted_early)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "cancelled\n")
 
 
 def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:

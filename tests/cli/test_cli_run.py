@@ -154,6 +154,27 @@ def test_bytes_that_are_no_text_do_not_break_the_task(here: Path) -> None:
         assert all("caf?" in request.text for request in s.requests)
 
 
+@pytest.mark.parametrize(
+    ("closed", "args", "code", "said"),
+    [
+        ("<&-", ["run", "-"], 2, "error: the task is empty"),
+        (">&-", ["run", "x", "-q"], 0, ""),
+        ("2>&-", ["run", "x"], 0, "fine"),
+        ("<&- >&- 2>&-", ["run", "x"], 0, ""),
+    ],
+)
+def test_a_stream_that_is_closed_is_the_null_device(
+    here: Path, closed: str, args: list[str], code: int, said: str
+) -> None:
+    """A daemon's process has no standard streams: nothing is read, what is said is dropped, and the run is none the worse."""
+    with server(["fine"] if code == 0 else []) as s:
+        line = ["sh", "-c", f'exec "$@" {closed}', "sh", *command(*args), "--base-url", s.base_url]
+        done = subprocess.run(line, cwd=here, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_an_empty_task_is_refused_before_anything_runs() -> None:
     """No model is asked about nothing."""
     done = run_with([], task="-", stdin="  \n")
@@ -229,6 +250,8 @@ def test_approve_no_refuses_what_needs_approval(here: Path) -> None:
         (["--table", "my_tools:number"], "--table 'my_tools:number' is a int: name what"),
         (["--profile", "lazy"], "profile 'lazy' does not exist; there are session"),
         (["--thread", "ana"], "say where its messages are kept"),
+        (["--thread", "", "--conversations", "threads.db"], "--thread names nothing"),
+        (["--thread", "ana", "--conversations", ""], "--conversations names nothing"),
         (["--conversations", "threads.db"], "name it with --thread NAME"),
         (["--store", "runs.jsonl"], "JSON Lines are kept in a directory"),
         (["--approve", "defer"], "so it needs --store FILE"),
