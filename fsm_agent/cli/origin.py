@@ -13,7 +13,7 @@ from fsm_agent.agent import Agent
 from fsm_agent.cli.choice import Choice, choose
 from fsm_agent.cli.going import Given, Policy
 from fsm_agent.cli.run import Order, memory_of
-from fsm_agent.cli.stores import Stored
+from fsm_agent.cli.stores import MADE_BY, Stored
 from fsm_agent.cli.threads import REDIS
 from fsm_agent.cli.toolbox import load, table_of, toolbox
 from fsm_agent.context import Setup
@@ -31,7 +31,6 @@ from fsm_agent.trail import TrailStore
 
 __all__ = ["Origin", "agent_of", "limits_of", "machine_of", "order_of", "policy_of", "setup_of"]
 
-_MADE_BY: Final = "fsm-agent run"
 _LATER: Final = frozenset({"profile", "conversations", "table"})
 
 
@@ -56,15 +55,15 @@ class Origin:
     def data(self) -> dict[str, Any]:
         """The origin as JSON data."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {"made_by": _MADE_BY, **found, "tools": list(self.tools)}
+        return {"made_by": MADE_BY, **found, "tools": list(self.tools)}
 
     @classmethod
     def of(cls, stored: Stored) -> Self:
         """The origin of a stored run. Raises `RunError` for a run that no command made."""
         data = stored.story.origin
         try:
-            if data["made_by"] != _MADE_BY:
-                raise KeyError(_MADE_BY)
+            if data["made_by"] != MADE_BY:
+                raise KeyError(MADE_BY)
             # A trail of an earlier version knows of no profiles and tables.
             values: dict[str, Any] = {name: data.get(name) if name in _LATER else data[name] for name in cls.__slots__}
         except KeyError as error:
@@ -202,8 +201,7 @@ def machine_of(stored: Stored, given: Given) -> Machine:
     """The machine that the run goes by: that of the agent or table given, else as it began. Raises `DefinitionError` as `table_of`."""
     if given.agent is not None:
         return agent_of(given.agent, stored.journal.store).machine
-    made_here = stored.story.origin.get("made_by") == _MADE_BY
-    table = _table(Origin.of(stored), given) if made_here else table_of(given.table)
+    table = _table(Origin.of(stored), given) if stored.made_here else table_of(given.table)
     return DEFAULT_MACHINE if table is None else Machine(table)
 
 

@@ -119,8 +119,8 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         kept = len(entries_to(entries, at))
         later = [call for call in stored.story.calls if call.began >= entries[kept].time] if kept < len(entries) else []
         option = stored.option
-    if going.given.agent is not None:
-        option = f" --agent {shlex.quote(going.given.agent)}{option}"
+        if going.given.agent is not None or not stored.made_here:
+            option = f" --agent {shlex.quote(going.given.agent or 'MODULE:ATTR')}{option}"
     repeated = {call.signature: call for call in later}
     note(f"forked run {stored.run_id} at transition {at}")
     if repeated:

@@ -20,6 +20,7 @@ from fsm_agent.trail.store import alive
 from fsm_agent.trail.story import Story, told
 
 __all__ = [
+    "MADE_BY",
     "STORE_VARIABLE",
     "Stored",
     "existing",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 STORE_VARIABLE: Final = "FSM_AGENT_STORE"
+MADE_BY: Final = "fsm-agent run"
 _SHORT: Final = 8
 _LISTED: Final = 5
 _POSTGRES: Final = ("postgresql://", "postgres://")
@@ -49,9 +51,15 @@ class Stored:
     option: str
     """What to add to a command that is about this run, a blank in front; "" when the environment says it."""
 
+    @property
+    def made_here(self) -> bool:
+        """True for a run that `fsm-agent run` began; for any other a command has to be told the agent."""
+        return self.story.origin.get("made_by") == MADE_BY
+
     def command(self, words: str, rest: str = "") -> str:
         """A command about this run, for a person to copy."""
-        return f"fsm-agent {words} {short(self.run_id)}{rest}{self.option}"
+        agent = "" if self.made_here else " --agent MODULE:ATTR"
+        return f"fsm-agent {words} {short(self.run_id)}{rest}{agent}{self.option}"
 
     def ways_on(self) -> tuple[str, ...]:
         """The commands that go on with the run, which has not ended."""

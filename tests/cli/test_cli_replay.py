@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from fsm_agent.testing import call
+from fsm_agent import Agent, tool
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import ScriptedModel, call
 from tests.cli.room import ANA, Room, error_of
 
 
@@ -66,6 +68,20 @@ def test_a_fork_names_the_agent_with_which_to_go_on(room: Room) -> None:
     (run_id,) = room.ids()
     made = room.on("fork", run_id, "--at", "1", "--run-id", "second", "--agent", "mine:agent")
     assert "fsm-agent resume second --agent mine:agent" in made.err
+
+
+def test_a_run_that_was_begun_in_code_is_gone_on_with_by_naming_its_agent(room: Room) -> None:
+    """The commands that `show` gives to copy have the option that they would be refused without."""
+    agent = Agent(ScriptedModel([ANA]), [tool(requires_approval=True)(send)], store=room.store, logger=silent_logger())
+    run_id = agent.invoke("Write to Ana.").run_id
+    shown = room.on("show", run_id).out
+    assert f"fsm-agent approve {run_id[:8]} --agent MODULE:ATTR --store runs.db" in shown
+    assert "--agent MODULE:ATTR" in error_of(room.on("approve", run_id))
+
+
+def send(to: str) -> str:
+    """Send a letter."""
+    return f"sent to {to}"
 
 
 def test_an_audit_says_what_it_cannot_show(room: Room) -> None:
