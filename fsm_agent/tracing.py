@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from uuid import UUID
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
     AsyncCallbackManagerForToolRun,
+    CallbackManager,
     CallbackManagerForChainRun,
     CallbackManagerForToolRun,
 )
@@ -31,7 +33,8 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = ["CallbackFailed", "ToolTrace", "Trace"]
 
-_UNTRACED: Final = nullcontext()
+_UNTRACED: Final[RunnableConfig] = {"callbacks": CallbackManager(handlers=[], parent_run_id=UUID(int=0))}
+"""Nobody listens. But there is a run: outside of one, LangChain lets no tool dispatch events of its own."""
 
 
 class CallbackFailed(Exception):
@@ -69,15 +72,9 @@ class ToolTrace:
 
     def inside(self) -> AbstractContextManager[None]:
         """The context in which the tool runs: what it invokes of LangChain becomes a child of the call."""
-        return _UNTRACED if self.run is None and self.arun is None else self._traced()
-
-    @contextmanager
-    def _traced(self) -> Iterator[None]:
-        token = var_child_runnable_config.set(self.config)
-        try:
-            yield
-        finally:
-            var_child_runnable_config.reset(token)
+        if self.run is None and self.arun is None:
+            return nullcontext() if var_child_runnable_config.get() else _within(_UNTRACED)
+        return _within(self.config)
 
     def returned(self, value: Any) -> None:
         """Tell the callbacks what the tool returned. Raises `CallbackFailed`."""
@@ -106,6 +103,15 @@ class ToolTrace:
         """The same on the event loop."""
         if self.arun is not None:
             await self.arun.on_tool_error(error)
+
+
+@contextmanager
+def _within(config: RunnableConfig) -> Iterator[None]:
+    token = var_child_runnable_config.set(config)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
 
 
 def _described(tool: Tool) -> dict[str, Any]:

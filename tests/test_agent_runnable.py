@@ -15,7 +15,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
+from langchain_core.callbacks import (
+    AsyncCallbackHandler,
+    BaseCallbackHandler,
+    adispatch_custom_event,
+    dispatch_custom_event,
+)
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import (
@@ -731,6 +736,39 @@ def test_a_callback_that_fails_over_what_a_tool_returned_does_not_double_the_eff
         result = run(agent, "go", way, {"callbacks": [Failing()]})
     assert (result.status, paid) == ("completed", ["Ana"])
     assert "it returned, but a callback failed when told so (RuntimeError: disk full)" in result.messages[2].content
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("given", ["nothing", "config"])
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_tool_dispatches_events_of_its_own_whether_or_not_anybody_listens(way: str, given: str, heard: bool) -> None:
+    """LangChain refuses an event from outside of a run, and a run without callbacks is one too."""
+
+    async def report(config: RunnableConfig) -> str:
+        """Report."""
+        await adispatch_custom_event("progress", 50, **({"config": config} if given == "config" else {}))
+        return "told"
+
+    def tell(config: RunnableConfig) -> str:
+        """Tell."""
+        dispatch_custom_event("progress", 100, **({"config": config} if given == "config" else {}))
+        return "told"
+
+    class Listening(BaseCallbackHandler):
+        """Keeps what tools say."""
+
+        def __init__(self) -> None:
+            self.said: list[Any] = []
+
+        def on_custom_event(self, name: str, data: Any, **kwargs: Any) -> None:
+            """Keep it."""
+            self.said.append(data)
+
+    handler = Listening()
+    with ScriptedModel([call("report"), call("tell"), "Done."]) as model:
+        result = run(make(model, [report, tell]), "go", way, {"callbacks": [handler]} if heard else None)
+    assert [done.text for done in result.results] == ["told", "told"]
+    assert handler.said == ([50, 100] if heard else [])
 
 
 @pytest.mark.parametrize("way", WAYS)
