@@ -14,7 +14,8 @@ from typing import Any, Final
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
-from langchain_core.runnables import Runnable, RunnableBinding
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
+from langchain_core.runnables.config import merge_configs
 
 from fsm_agent.dialects import is_local
 from fsm_agent.errors import ModelError
@@ -33,12 +34,14 @@ _LOCAL_REPLY: Final = 1024
 class Prepared:
     """A model ready to be called. `openai` says that it speaks the OpenAI protocol; `cap` is its limit on reply tokens, where known.
 
-    `direct`: the model has LangChain's own `invoke`, so that without callbacks it may be asked for its generation directly. `patience`: the
-    seconds after which its client gives up unless a request says otherwise; None: that is the client's own business.
+    `config` is what `with_config` gave it: callbacks, tags and the like. `direct`: the model has LangChain's own `invoke`, so that without
+    callbacks it may be asked for its generation directly. `patience`: the seconds after which its client gives up unless a request says
+    otherwise; None: that is the client's own business.
     """
 
     model: BaseChatModel
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    config: RunnableConfig = field(default_factory=RunnableConfig)
     openai: bool = False
     cap: int | None = None
     streams: bool = False
@@ -113,11 +116,13 @@ def _openai(name: str, base_url: str | None, api_key: str | None = None, **setti
 
 
 def prepare(model: Any, *, timeout: float) -> Prepared:
-    """`model` as a `Prepared`. Bound arguments (`model.bind(...)`) are kept. Raises `ModelError` for what is no chat model."""
+    """`model` as a `Prepared`. What is bound (`bind(...)`, `with_config(...)`) is kept. Raises `ModelError` for what is no chat model."""
     kwargs: dict[str, Any] = {}
+    config = RunnableConfig()
     inner: Runnable[Any, Any] | Any = model
     while isinstance(inner, RunnableBinding):
         kwargs = {**inner.kwargs, **kwargs}
+        config = merge_configs(inner.config, config) if inner.config else config
         inner = inner.bound
     if not isinstance(inner, BaseChatModel):
         raise ModelError(
@@ -133,10 +138,11 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
     return Prepared(
         model=_single_request(inner, patience) if openai else inner,
         kwargs=kwargs,
+        config=config,
         openai=openai,
         cap=cap if isinstance(cap, int) else None,
         streams=streams,
-        direct=_is_direct(inner),
+        direct=_is_direct(inner) and not config,
         patience=patience,
     )
 

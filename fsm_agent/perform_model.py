@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable, RunnableBinding
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
+from langchain_core.runnables.config import merge_configs
 
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
@@ -60,7 +61,7 @@ class ModelPerformer:
         def work(emit: Emit) -> Replied:
             if reader is None:
                 return self._read(self._generated(model, effect, job, kwargs), effect, job)
-            for chunk in model.stream(list(effect.messages), job.config, **kwargs):
+            for chunk in model.stream(list(effect.messages), self._config(job), **kwargs):
                 text = reader.add(chunk)
                 # Also without text to show: this is where a stream that nobody waits for any more is broken off.
                 emit(text if shown else "")
@@ -99,7 +100,7 @@ class ModelPerformer:
         self, effect: CallModel, job: Job, reader: ChunkReader, begun: float
     ) -> AsyncGenerator[str | Replied]:
         model, kwargs = self._target(effect)
-        stream = model.astream(list(effect.messages), job.config, **kwargs)
+        stream = model.astream(list(effect.messages), self._config(job), **kwargs)
         shown = _shown(effect, job)
         try:
             while True:
@@ -121,13 +122,13 @@ class ModelPerformer:
         messages = list(effect.messages)
         if self._direct(model, messages, job):
             return message_of(model._generate(messages, **kwargs, **self._whole()))
-        return model.invoke(messages, job.config, **kwargs, **self._whole())
+        return model.invoke(messages, self._config(job), **kwargs, **self._whole())
 
     async def _agenerated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
         messages = list(effect.messages)
         if self._direct(model, messages, job):
             return message_of(await model._agenerate(messages, **kwargs, **self._whole()))
-        return await model.ainvoke(messages, job.config, **kwargs, **self._whole())
+        return await model.ainvoke(messages, self._config(job), **kwargs, **self._whole())
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
@@ -187,6 +188,11 @@ class ModelPerformer:
     def streams(self, job: Job) -> bool:
         """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens."""
         return job.streaming or self._prepared.streams or (job.traced and _wants_tokens(job))
+
+    def _config(self, job: Job) -> RunnableConfig:
+        """What the model is called with: the run's config, with the model's own where it has one."""
+        own = self._prepared.config
+        return merge_configs(own, job.config) if own else job.config
 
     def _whole(self) -> dict[str, Any]:
         """What makes `invoke` of an OpenAI model not stream, whatever the model's own switch says."""

@@ -772,6 +772,30 @@ def test_a_tool_dispatches_events_of_its_own_whether_or_not_anybody_listens(way:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("traced", [False, True])
+def test_what_a_model_is_configured_with_holds_in_a_run(way: str, traced: bool) -> None:
+    """Callbacks and tags of `model.with_config` reach each call of the model, beside those of the run."""
+
+    class Asked(BaseCallbackHandler):
+        """Keeps the tags of each call of a model."""
+
+        def __init__(self) -> None:
+            self.tags: list[list[str]] = []
+
+        def on_chat_model_start(self, serialized: Any, messages: Any, *, tags: list[str], **kwargs: Any) -> None:
+            """Keep them."""
+            self.tags.append(sorted(tags))
+
+    own, of_run = Asked(), Asked()
+    with ScriptedModel([call("add", a=1, b=2), "3"]) as model:
+        configured = model.with_config(callbacks=[own], tags=["small"]).bind(stop=None)
+        config: RunnableConfig = {"callbacks": [of_run], "tags": ["run"]} if traced else {}
+        assert run(make(configured, [add]), "1+2", way, config).answer == "3"
+    assert own.tags == [["run", "small"] if traced else ["small"]] * 2
+    assert of_run.tags == (own.tags if traced else [])
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_failed_run_ends_its_chain_and_a_broken_off_one_reports_an_error(way: str) -> None:
     """A typed failure is the chain's output; only what propagates is an error of the chain."""
     handler = Recorder()
