@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import re
 import subprocess
 import sys
 import threading
@@ -337,6 +338,30 @@ def test_wrong_fields_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ToolDefinitionError) as raised:
         Tool(**(right | wrong))
     assert raised.value.tool == str(wrong.get("name", "good"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ({"volatile": "request_id"}, 'a set of names, as in {"request_id"}'),
+        ({"ignore_extra": "trace"}, "True or a set of names"),
+        ({"description": None}, "a text"),
+        ({"not_for": ["sums"]}, "a text"),
+        ({"timeout": "5"}, "a number of seconds"),
+        ({"retry": 1.5}, "a whole number"),
+        ({"max_result_chars": 1.5}, "a whole number"),
+        ({"idempotent": "no"}, "True or False"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused(wrong: dict[str, Any], meant: str) -> None:
+    """A text holds each of its parts, so `volatile="request_id"` would take payments with other values of `id` for the same."""
+
+    def pay(id: str, request_id: str) -> str:
+        """Pay."""
+        return "paid"
+
+    with pytest.raises(ToolDefinitionError, match=re.escape(f"{next(iter(wrong))} is {meant}")):
+        tool(**wrong)(pay)
 
 
 def test_approval_can_depend_on_the_arguments() -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeGuard, Unpack, overload
 
 from pydantic import BaseModel
@@ -28,6 +29,19 @@ if TYPE_CHECKING:  # its import takes a second, which a tool made from a functio
 __all__ = ["Invalid", "Problem", "Tool", "ToolOptions", "Valid", "as_tool", "tool"]
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAMES: Final = (frozenset, set, list, tuple)
+_WHOLE: Final = (int, NoneType)
+_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "description": ((str,), "a text"),
+    "not_for": ((str,), "a text"),
+    "default": ((str, NoneType), "the text that stands in for a result"),
+    "retry": (_WHOLE, "a whole number"),
+    "timeout": ((float, *_WHOLE), "a number of seconds"),
+    "max_result_chars": (_WHOLE, "a whole number"),
+    "volatile": (_NAMES, 'a set of names, as in {"request_id"}'),
+    "ignore_extra": ((bool, *_NAMES), 'True or a set of names, as in {"trace"}'),
+    **dict.fromkeys(("idempotent", "repeatable", "once", "lax", "exclusive"), ((bool,), "True or False")),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,6 +102,7 @@ class Tool:
             raise self._wrong("a tool name is 1 to 64 letters, digits, _ or -; give it one with name=")
         if self.func is None and self.afunc is None:
             raise self._wrong("has neither func nor afunc")
+        self._check_kinds()
         if self.once and self.repeatable:
             raise self._wrong("once and repeatable exclude each other: a poll is executed again, an effect is not")
         if self.retry is not None and self.retry < 0:
@@ -100,8 +115,6 @@ class Tool:
             raise self._wrong(
                 f"fallback is a Tool or the name of one, not {self.fallback!r}; make one of it with @tool"
             )
-        if self.default is not None and not isinstance(self.default, str):
-            raise self._wrong(f"default is the text that stands in for a result, not {self.default!r}")
         self._check_approval()
         if not _is_model(self.args_model):
             raise self._wrong(f"args_model must be a pydantic 2 model class, not {self.args_model!r}")
@@ -119,6 +132,11 @@ class Tool:
                 "requires_approval is True, False, or a function of all arguments as one dict, "
                 'as in requires_approval=lambda given: given["amount"] > 50'
             )
+
+    def _check_kinds(self) -> None:
+        for option, (kinds, meant) in _KINDS.items():
+            if not isinstance(given := getattr(self, option), kinds):
+                raise self._wrong(f"{option} is {meant}, not {given!r}")
 
     def _wrong(self, message: str) -> ToolDefinitionError:
         return ToolDefinitionError(f"tool {self.name!r}: {message}", tool=str(self.name))
