@@ -782,9 +782,9 @@ def test_what_a_model_is_configured_with_holds_in_a_run(way: str, traced: bool) 
         def __init__(self) -> None:
             self.tags: list[list[str]] = []
 
-        def on_chat_model_start(self, serialized: Any, messages: Any, *, tags: list[str], **kwargs: Any) -> None:
+        def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
             """Keep them."""
-            self.tags.append(sorted(tags))
+            self.tags.append(sorted(kwargs["tags"]))
 
     own, of_run = Asked(), Asked()
     with ScriptedModel([call("add", a=1, b=2), "3"]) as model:
