@@ -294,9 +294,9 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         A paused run is `suspended`; `resume(run_id, change=Change(...))` goes on. Holds for runs that begin or are resumed from now on;
         without arguments, nothing pauses any more. Returns the agent.
         """
-        steps = (after_step,) if isinstance(after_step, int) else tuple(after_step)
+        steps: tuple[Any, ...] = (after_step,) if isinstance(after_step, int) else tuple(after_step)
         wanted = frozenset(State.named(state) for state in known("state", states, self.machine.states))
-        if wanted & TERMINAL or any(step < 1 for step in steps):
+        if wanted & TERMINAL or not all(isinstance(step, int) and step >= 1 for step in steps):
             raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
         self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
         return self

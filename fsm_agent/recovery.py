@@ -117,6 +117,8 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
     and changes that do not fit; then nothing was written.
     """
     asking, change = run.asking, resumption.change
+    if not isinstance(change, Change | None):
+        raise RunError(f"change is a {type(change).__name__}; give Change(limits=..., memory=..., arguments=...)")
     if resumption.decision is not None and asking is None:
         raise RunError(f"run {run.ctx.run_id!r} waits for nobody's decision; resume it without one")
     # Before REVIEW a change would stand in for the decision that a person is about to be asked for.

@@ -48,7 +48,7 @@ def decisions_for(
     missing: AbstractSet[str] = set() if partial and given else calls.keys() - given.keys()
     if unknown or missing:
         wrong = (
-            f"nobody asked about {', '.join(sorted(unknown))}"
+            f"nobody asked about {', '.join(sorted(map(str, unknown)))}"
             if unknown
             else f"no decision about {', '.join(sorted(missing))}"
         )

@@ -9,7 +9,7 @@ from typing import Any, Self
 from fsm_agent import memory as memories
 from fsm_agent.context import Context
 from fsm_agent.effects import Call
-from fsm_agent.errors import RunError
+from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.memory import Memory
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
@@ -25,12 +25,22 @@ class Change:
     """New values for a paused run; what is left out stays.
 
     `limits` are single ones by name. `memory` is another strategy. `arguments` are the whole new arguments of calls that are about to be
-    executed, by call id.
+    executed, by call id. Raises `DefinitionError` for a part of another kind.
     """
 
     limits: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory | None = None
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        mappings = {"limits": self.limits, "arguments": self.arguments}
+        if isinstance(self.arguments, Mapping):
+            mappings |= {f"arguments of {call_id}": one for call_id, one in self.arguments.items()}
+        for name, given in mappings.items():
+            if not isinstance(given, Mapping):
+                raise DefinitionError(f"{name} in Change is a {type(given).__name__}; give a mapping")
+        if self.memory is not None and not callable(getattr(self.memory, "view", None)):
+            raise DefinitionError(f"memory={self.memory!r} is no memory: change it to one of fsm_agent.memory")
 
     def data(self) -> dict[str, Any]:
         """The change as JSON data."""

@@ -437,7 +437,8 @@ def test_c09_a_run_may_wait_more_than_once() -> None:
 @pytest.mark.parametrize(
     "decision",
     [
-        *("yes", True, {}, {"other": Approve()}, {"a": Approve(digest="0" * 64)}, {"a": True, "b": False}),
+        *("yes", True, {}, {"other": Approve()}, {5: Approve()}),
+        *({"a": Approve(digest="0" * 64)}, {"a": True, "b": False}),
         *(Deny(None), Answer(5), {"a": Deny("no", stop=1)}, {"a": Edit(None)}),  # type: ignore[arg-type]  # wrong on purpose
     ],
 )

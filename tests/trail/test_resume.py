@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fsm_agent import (
 )
 from fsm_agent.durable import begin
 from fsm_agent.effects import ModelFailed, Wait
-from fsm_agent.errors import DefinitionError, RunHeld, TrailDamaged, TrailVersion, UnknownRun
+from fsm_agent.errors import DefinitionError, FsmAgentError, RunHeld, TrailDamaged, TrailVersion, UnknownRun
 from fsm_agent.observe import silent_logger
 from fsm_agent.records import Transitioned
 from fsm_agent.runs import drive
@@ -323,6 +324,25 @@ def test_a_run_pauses_before_a_state_and_goes_on_with_other_arguments(tmp_path: 
     result = agent.resume("r", change=Change(arguments={waiting: {"a": 40, "b": 2}}), by="ann")
     assert (result.status, log, result.results[0].text) == (Status.COMPLETED, [(40, 2)], "42")
     assert audit(agent.journal, "r", agent.setup).findings == ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda agent: agent.resume("r", change={"limits": {"max_steps": 9}}),
+        lambda agent: agent.resume("r", change=Change(limits=9)),  # type: ignore[arg-type]  # wrong on purpose
+        lambda agent: agent.resume("r", change=Change(memory="full")),  # type: ignore[arg-type]  # as above
+        lambda agent: agent.resume("r", change=Change(arguments={"call_1_0": 9})),  # type: ignore[dict-item]  # as above
+        lambda agent: agent.pause_at(after_step="2"),
+    ],
+)
+def test_a_change_of_another_kind_leaves_the_run_paused(wrong: Callable[[Agent], object]) -> None:
+    """Without a store, too, it is a named error before anything happens, and a right one goes on with the run."""
+    agent = agent_on(None, [call("add", a=1, b=2), "done"], [adding(new_log())]).pause_at("EXECUTE")
+    agent.invoke("add", RUN)
+    with pytest.raises(FsmAgentError, match=r"give|no memory|counted from 1"):
+        wrong(agent)
+    assert agent.resume("r", change=Change(memory=Full())).status is Status.COMPLETED
 
 
 def test_a_run_pauses_after_a_step_and_goes_on_under_other_limits() -> None:
