@@ -13,7 +13,8 @@ from tests.benchmarks.reliability_model import HONEST, RATES, Fault, Native, See
 from tests.benchmarks.reliability_tasks import KINDS, Task, Trouble, World, tasks
 
 OWN = [name for name, contender in CONTENDERS.items() if not contender.package]
-WHOLE = [name for name in OWN if "profile" not in name or "lightweight" in name or "breaker" in name]
+PARTIAL = {"profile session", "profile controlled", "profile native"}
+WHOLE = [name for name in OWN if name not in PARTIAL]
 """Those that complete what can be: the other profiles stop at repeats, or lose earlier results with their window."""
 WORK = tasks(count=40)
 POSSIBLE = next(one for one in WORK if one.possible)

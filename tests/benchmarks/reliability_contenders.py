@@ -9,7 +9,7 @@
   engine asks of them: which may be done twice (`idempotent`), which must not (`once`), and their fallback. Memory is `KeyFacts()`, as runs
   of up to 15 steps need what their first results said; the peers send everything.
 - Each profile of this engine (`Agent.from_profile`) with those tools and, so that all have the same cap, 15 steps; with its own cap
-  (`--own-caps`) some tasks are longer than it may go on.
+  (`--own-caps`) some tasks are longer than it may go on. Those with a short window come once more with `KeyFacts` around it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langchain_core.tools import Tool as TextTool
 
-from fsm_agent import Agent, KeyFacts, Limits, RunResult, StopReason, Tool
-from fsm_agent.memory import InMemoryConversations
+from fsm_agent import Agent, KeyFacts, Limits, MessageWindow, RunResult, StopReason, Tool, Window
+from fsm_agent.memory import InMemoryConversations, Memory
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock
 from fsm_agent.tools import as_tool
@@ -76,7 +76,9 @@ def _engine(model: BaseChatModel, world: World, *, dialect: str) -> Told:
     return told_by(agent.invoke(world.task.text))
 
 
-def _profile(model: BaseChatModel, world: World, *, name: str, own_cap: bool = False) -> Told:
+def _profile(
+    model: BaseChatModel, world: World, *, name: str, own_cap: bool = False, memory: Memory | None = None
+) -> Told:
     """A profile with the tools of the task and, unless it keeps its own, the cap of steps that everybody has."""
     limits: dict[str, Any] = (
         {"tool_timeout": TOOL_TIMEOUT} if own_cap else {"tool_timeout": TOOL_TIMEOUT, "max_steps": STEPS}
@@ -86,6 +88,7 @@ def _profile(model: BaseChatModel, world: World, *, name: str, own_cap: bool = F
         model,
         own_tools(world),
         limits=limits,
+        memory=memory,
         # Without a thread nothing is kept; the default of one of them is a server.
         conversations=InMemoryConversations(),
         clock=FakeClock(),
@@ -238,6 +241,8 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "native": Native(),
 }
 """What the model speaks with each profile: that of its dialect."""
+KEEPING: Final[Mapping[str, Memory]] = {"controlled": KeyFacts(Window(3)), "native": KeyFacts(MessageWindow(10))}
+"""The windows of two profiles, with the facts of what has left them."""
 OWN_CAPS: Final[Mapping[str, Contender]] = {
     f"profile {name}, own cap": Contender(partial(_profile, name=name, own_cap=True), protocol)
     for name, protocol in PROTOCOLS.items()
@@ -247,6 +252,10 @@ CONTENDERS: Final[Mapping[str, Contender]] = {
     "fsm_agent, json_action": Contender(partial(_engine, dialect="json_action"), JsonProtocol()),
     "fsm_agent, react": Contender(partial(_engine, dialect="react"), ReAct()),
     **{f"profile {name}": Contender(partial(_profile, name=name), protocol) for name, protocol in PROTOCOLS.items()},
+    **{
+        f"profile {name}, key facts": Contender(partial(_profile, name=name, memory=memory), PROTOCOLS[name])
+        for name, memory in KEEPING.items()
+    },
     "AgentExecutor, tool calling": Contender(_executor, Native(), "langchain_classic"),
     "AgentExecutor, tool calling, errors as text": Contender(
         partial(_executor, careful=True), Native(), "langchain_classic"
