@@ -540,6 +540,18 @@ def test_a_diagram_is_saved_and_survives_a_copy(tmp_path: Path) -> None:
     assert (again, again.kind, type(again)) == (text, "svg", type(text))
 
 
+def test_a_diagram_is_not_saved_as_a_picture_that_it_is_not(tmp_path: Path) -> None:
+    """Mermaid in a file named `.svg` opens nowhere: the error says which format to draw, and nothing is written."""
+    with pytest.raises(
+        DefinitionError, match=r"'a\.svg' is the name of a picture, .* mermaid: draw it with the format 'svg'"
+    ):
+        diagram().save(tmp_path / "a.svg")
+    with pytest.raises(DefinitionError, match="draw it with the format 'svg'"):
+        diagram("png").save(tmp_path / "a.SVG")
+    assert list(tmp_path.iterdir()) == []
+    assert diagram().save(tmp_path / "a.txt").read_text(encoding="utf-8").startswith("flowchart")
+
+
 def test_what_cannot_be_drawn_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An unknown format or detail, no program, and a program that fails: each is told, with the way out."""
     with pytest.raises(DefinitionError, match="the formats are mermaid, dot, svg, png, markdown, csv"):

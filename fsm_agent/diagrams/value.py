@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Self
 
 from fsm_agent.diagrams.graphviz import available, rendered
 from fsm_agent.diagrams.image import tidied
+from fsm_agent.errors import DefinitionError
 
 __all__ = ["Format", "PngDiagram", "TextDiagram", "TextFormat"]
 
@@ -20,6 +21,18 @@ _TYPES: Final = {
     "markdown": "text/markdown",
     "csv": "text/csv",
 }
+
+_PICTURES: Final = {".svg": "svg", ".png": "png"}
+
+
+def _fitting(path: Path, kind: Format) -> Path:
+    """`path`, unless no program could open there what is written in `kind`."""
+    wanted = _PICTURES.get(path.suffix.lower(), kind)
+    if wanted != kind:
+        raise DefinitionError(
+            f"{path.name!r} is the name of a picture, and this diagram is {kind}: draw it with the format {wanted!r}"
+        )
+    return path
 
 
 class TextDiagram(str):
@@ -37,8 +50,8 @@ class TextDiagram(str):
         return type(self), (str(self), self.kind)
 
     def save(self, path: str | Path) -> Path:
-        """Write it to `path`, and return that."""
-        target = Path(path)
+        """Write it to `path`, and return that. Raises `DefinitionError` for the name of a picture, when it is another one or none."""
+        target = _fitting(Path(path), self.kind)
         target.write_text(self, encoding="utf-8", newline="\n")
         return target
 
@@ -61,8 +74,8 @@ class PngDiagram(bytes):
     """A diagram as the bytes of a PNG image, that shows itself in a notebook."""
 
     def save(self, path: str | Path) -> Path:
-        """Write it to `path`, and return that."""
-        target = Path(path)
+        """Write it to `path`, and return that. Raises `DefinitionError` for the name of an SVG."""
+        target = _fitting(Path(path), "png")
         target.write_bytes(self)
         return target
 
