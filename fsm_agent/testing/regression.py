@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fsm_agent import dialects, memory
+from fsm_agent import dialects, memory, reflection, temperature
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.errors import RunError
 from fsm_agent.ladder import LADDER
@@ -110,7 +110,7 @@ class _Draft:
         self.setup: Mapping[str, Any] = story.header["setup"]
         self.language: Language = story.header["language"]
         self.kit: set[str] = set(_KIT)
-        self.effects: set[str] = set()
+        self.public: set[str] = set()
         self.model: list[Code] = []
         self.decisions: list[Code] = []
         self.tools = {one["name"]: _Tool(one, f"tool_{_variable(one['name'])}") for one in self.setup["tools"]}
@@ -216,7 +216,7 @@ class _Draft:
             self.seen.append(decision)
             kind = str(decision.pop("kind")).capitalize()
             decision.pop("digest", None)
-            self.effects.add(kind)
+            self.public.add(kind)
             self.decisions.append(call_of(kind, **{name: one for name, one in decision.items() if one}))
         self._now = max(self._now, body["at"])
 
@@ -258,7 +258,7 @@ class _Draft:
 
     def _imports(self, body: Sequence[str]) -> Iterator[str]:
         said = "\n".join(body)
-        top = ["Agent", *sorted(self.effects), "Limits"]
+        top = ["Agent", *sorted(self.public), "Limits"]
         yield f"from fsm_agent import {', '.join(sorted(top))}"
         for package, module in (("dialects", dialects), ("memory", memory)):
             used = [name for name in module.__all__ if re.search(rf"\b{name}\(", said)]
@@ -318,6 +318,9 @@ class _Draft:
         if self.setup.get("simpler") or self.setup.get("withhold"):
             simpler, withhold = list(self.setup["simpler"]), bool(self.setup["withhold"])
             yield f"    simpler={literal(simpler)}, withhold={withhold},"
+        for name, package in (("temperature", temperature), ("reflect", reflection)):
+            if (kept := self.setup.get(name)) is not None:
+                yield f"    {name}={self._of(kept, package)},"
         if self.setup.get("policy"):
             yield f"    policy=ToolPolicy.of({literal(self.setup['policy'])}),"
         if self.decisions:
@@ -325,6 +328,14 @@ class _Draft:
         yield f"    language={self.language!r}, clock=clock, logger=silent_logger(),"
         yield ")"
         yield f"result = agent.invoke({literal(task)})"
+
+    def _of(self, kept: Any, package: Any) -> Code:
+        """The code of a part of the agent that is a number, or a value whose class `fsm_agent` has too."""
+        if not isinstance(kept, Mapping):
+            return literal(kept)
+        made = _made(kept, package)
+        self.public.add(str(kept["class"]))
+        return made
 
     def _asserts(self, result: RunResult) -> Iterator[str]:
         steps = [literal(f"{one.source} --{one.event}--> {one.target}") for one in result.transitions]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approve, Deny, Edit, Limits, tool
+from fsm_agent import Agent, Approve, Cooling, Deny, Edit, Limits, Reflect, tool
 from fsm_agent.cli.trail_to_test import write_test
 from fsm_agent.dialects import JsonAction
 from fsm_agent.errors import RunError
@@ -105,12 +105,20 @@ def flaky(clock: FakeClock) -> list[Any]:
             ],
             {"dialect": JsonAction(think=True)},
         ),
+        (
+            lambda clock: [call("add", a=1, b=2), '{"go_on": false, "next_tool": null}', "3"],
+            {"reflect": Reflect(every=1, most=2), "temperature": Cooling(0.3, after=2, temperature=0.1)},
+        ),
+        (
+            lambda clock: [model_error("BadRequestError", "Unsupported value: 'temperature'", status=400), "3"],
+            {"temperature": 0.2},
+        ),
     ],
 )
 def test_whatever_a_model_did_is_replayed(
     tmp_path: Path, script: Callable[[FakeClock], Any], options: dict[str, Any]
 ) -> None:
-    """Failures, retries, bad replies, time-outs, deadlines, dialects: the scripts take the path that the run took."""
+    """Failures, retries, bad replies, time-outs, deadlines, dialects, reflection: the scripts take the path that the run took."""
     clock = FakeClock()
     said = script(clock)
     model = ScriptedModel(said if isinstance(said, list) else [said], clock=clock)
