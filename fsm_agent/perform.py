@@ -162,5 +162,5 @@ def _decision(said: Any, call: Call) -> Decision:
             raise ValueError(f"approve: {wrong}")
         return said
     raise TypeError(
-        f"approve returned {type(said).__name__}; return True, False, Approve(), Edit(args) or Deny(reason)"
+        f"approve returned {type(said).__name__}; return True, False, Approve(), Edit(args), Deny(reason) or Answer(text)"
     )

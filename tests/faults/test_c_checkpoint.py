@@ -126,6 +126,7 @@ def test_c07_what_is_no_decision_is_no_yes(answer: Any) -> None:
     assert len(ledger) == 0
     assert result.status is Status.FAILED
     assert "approve returned" in result.detail
+    assert "Deny(reason) or Answer(text)" in result.detail
 
 
 @pytest.mark.parametrize(
