@@ -277,7 +277,7 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
         model = order.choice.model
         result = carry_out(order, Watch(quiet=going.quiet, calls=not going.as_json), run_id=stored.run_id, act=act)
     else:
-        agent, model = agent_of(going.given.agent, stored.journal.store), going.given.agent
+        agent, model = _agent(stored, going.given.agent), going.given.agent
         with (
             cancelling_on_interrupt(
                 lambda: agent.cancel(stored.run_id, "Ctrl-C"), lambda: note("cancelling; Ctrl-C again kills", "yellow")
@@ -291,6 +291,19 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
     return report(result, model=model, as_json=going.as_json, quiet=going.quiet, go_on=on)
 
 
+def _agent(stored: Stored, spec: str) -> Agent:
+    """The agent that `spec` names. Raises `DefinitionError` as `agent_of`, and for one that keeps its runs where this one is not."""
+    agent = agent_of(spec, stored.journal.store)
+    try:
+        agent.journal.store.info(stored.run_id)
+    except UnknownRun as error:
+        raise DefinitionError(
+            f"--agent {spec!r}: the agent has a store of its own, and run {stored.run_id!r} is not in it: "
+            "name a function that takes store= and gives it to the agent"
+        ) from error
+    return agent
+
+
 def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
     """End a run that nobody is driving. Raises `RunHeld` while a process has it, `UnknownRun` when it has ended."""
     with stored_run(store, run) as stored:
@@ -298,7 +311,7 @@ def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
         began = time.monotonic()
         if given.agent is not None and stored.story.header["thread_id"] is not None:
             # The agent's own store of conversations has a turn open for this run.
-            if not agent_of(given.agent, stored.journal.store).cancel(stored.run_id, why):
+            if not _agent(stored, given.agent).cancel(stored.run_id, why):
                 raise UnknownRun(f"run {stored.run_id!r} has ended, or another process has it")
         else:
             taken = taken_over(

@@ -16,7 +16,7 @@ from fsm_agent.tools.builtin import calculator, files
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["load", "rows_of", "table_of", "toolbox"]
+__all__ = ["load", "rows_of", "said", "table_of", "toolbox"]
 
 
 _WRITERS: Final = frozenset({"write_file", "file_write"})
@@ -79,7 +79,7 @@ def load(spec: str, option: str = "--tools") -> Any:
         try:
             found = found()
         except Exception as error:
-            raise ToolDefinitionError(f"{option} {spec!r}: calling it failed: {_said(error)}", tool=spec) from error
+            raise ToolDefinitionError(f"{option} {spec!r}: calling it failed: {said(error)}", tool=spec) from error
     return found
 
 
@@ -109,14 +109,15 @@ def _module(name: str, spec: str, option: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
+            raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
         hint = (
             f"; write {name.removesuffix('.py')}:..." if name.endswith(".py") else f", neither installed nor in {here}"
         )
         raise ToolDefinitionError(f"{option} {spec!r}: there is no module {name}{hint}", tool=spec) from error
     except Exception as error:
-        raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {_said(error)}", tool=spec) from error
+        raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """An exception of a user's own code, on one line of ours."""
     return f"{type(error).__name__}: {error}"

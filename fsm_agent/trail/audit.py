@@ -193,14 +193,21 @@ def _fingerprint(entries: Sequence[Entry], setup: Setup | None, machine: Machine
         recorded = header.body["fingerprint"]
         now = fingerprint(recorded_setup(header, setup), machine)
         differing = [part for part in ("table", "dialect", "limits", "memory") if recorded[part] != now[part]]
-        others = setup is not None and other_tools(newest_tools(entries), setup.tools)
+        others = [] if setup is None else other_tools(newest_tools(entries), setup.tools)
         if others or (setup is not None and recorded["tools"] != now["tools"]):
             differing.append("tools")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return [
             Finding(header.seq, f"the header lacks something, or holds what it cannot: {type(error).__name__}: {error}")
         ]
-    return [Finding(header.seq, f"the {part} of the run is another than the one here") for part in differing]
+    several = {"limits": "limits here are others than those", "tools": "tools here are others than those"}
+    which = {"tools": f": {', '.join(others)}"} if others else {}
+    return [
+        Finding(
+            header.seq, f"the {several.get(part, f'{part} here is another than that')} of the run{which.get(part, '')}"
+        )
+        for part in differing
+    ]
 
 
 def _refold(

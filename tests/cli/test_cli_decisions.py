@@ -176,6 +176,9 @@ def test_a_run_of_an_agent_in_code_is_gone_on_with_by_that_agent(room: Room) -> 
             from letters import send
             def agent(store, script=("Done.",)):
                 return Agent(ScriptedModel(list(script)), [send], store=store, logger=silent_logger())
+            def broken(store):
+                raise ValueError("no network")
+            elsewhere = agent("elsewhere.db")
             number = 5
         """),
         encoding="utf-8",
@@ -186,7 +189,10 @@ def test_a_run_of_an_agent_in_code_is_gone_on_with_by_that_agent(room: Room) -> 
         begun.invoke("Write", {"configurable": {"run_id": "mine"}})
         assert "--agent MODULE:ATTR" in error_of(room.on("approve", "mine"))
         assert "name an Agent" in error_of(room.on("approve", "mine", "--agent", "mine:number"))
-        done = room.on("approve", "mine", "--agent", "mine:agent", "-q")
+        assert "failed: ValueError: no network" in error_of(room.on("approve", "mine", "--agent", "mine:broken"))
+        assert room.on("approve", "mine", "--agent", "mine:agent", "--no-go-on").code == 0
+        assert "a store of its own" in error_of(room.on("resume", "mine", "--agent", "mine:elsewhere"))
+        done = room.on("resume", "mine", "--agent", "mine:agent", "-q")
         assert (done.code, done.out) == (0, "Done.\n")
         assert room.on("audit", "mine", "--agent", "mine:agent").code == 0
     finally:

@@ -117,7 +117,8 @@ def test_an_audit_names_other_tools_than_the_newest_of_the_run() -> None:
     changed_run(store)
     for tools, right in (([add], True), ([add, pay], True), ([pay], False)):
         other = agent_on(store, [], tools)
-        assert (audit(other.journal, "r", other.setup).findings == ()) is right
+        found = [one.what for one in audit(other.journal, "r", other.setup).findings]
+        assert found == ([] if right else ["the tools here are others than those of the run: add"])
 
 
 def test_a_run_whose_tools_changed_goes_on_in_another_process() -> None:
