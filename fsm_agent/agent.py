@@ -94,7 +94,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     def __init__(
         self,
-        model: Any,
+        model: str | Runnable[Any, Any],
         tools: Registry | Iterable[Tool | BaseTool | Callable[..., Any]] = (),
         *,
         limits: Limits | None = None,

@@ -1665,9 +1665,9 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda: Agent(object()), "chat model"),
-        (lambda: Agent(None), "chat model"),
-        (lambda: Agent(lambda text: text), "chat model"),
+        (lambda: Agent(object()), "chat model"),  # type: ignore[arg-type]  # that is the point
+        (lambda: Agent(None), "chat model"),  # type: ignore[arg-type]  # that is the point
+        (lambda: Agent(lambda text: text), "chat model"),  # type: ignore[arg-type]  # that is the point
         (lambda: Agent(ScriptedModel([]), [5]), "tool"),  # type: ignore[list-item]  # that is the point
         (lambda: Agent(ScriptedModel([]), [add, add]), "add"),
         (lambda: Agent(ScriptedModel([]), dialect="klingon"), "klingon"),

@@ -16,6 +16,7 @@ from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
 if TYPE_CHECKING:  # its import takes a second, which an agent without LangChain tools never pays
+    from langchain_core.runnables import Runnable
     from langchain_core.tools import BaseTool
 
 __all__ = ["Named"]
@@ -29,7 +30,7 @@ class Named:
         cls,
         name: str,
         /,
-        model: Any,
+        model: str | Runnable[Any, Any],
         tools: Registry | Iterable[Tool | BaseTool | Callable[..., Any]] | None = None,
         *,
         limits: Limits | Mapping[str, Any] | None = None,
