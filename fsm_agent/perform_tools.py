@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Generator
 from json import JSONDecodeError
 from typing import Any, Final
 
+from fsm_agent.batch import PATIENCE, Batch, Stop, or_stop
 from fsm_agent.effects import Call, CallTools, Result, Returned
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread, on_task
 from fsm_agent.language import Language, texts_for
@@ -75,7 +75,7 @@ class ToolPerformer:
             if len(batch) == 1 and job.keep is None and self._in_thread(batch[0]):
                 results.append(await self._alone(batch[0], effect, job))
             else:
-                results.extend(_or_stop(await on_task(job, self._gathered(batch, effect, job))))
+                results.extend(or_stop(await on_task(job, self._gathered(batch, effect, job))))
         return Returned(results=tuple(results), at=job.now())
 
     def _in_thread(self, call: Call) -> bool:
@@ -104,13 +104,11 @@ class ToolPerformer:
             else self._returned(tool, call, effect, value, seconds)
         )
 
-    async def _gathered(self, batch: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | _Stop]:
-        tasks = [asyncio.ensure_future(self._akept(call, effect, job)) for call in batch]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
+    async def _gathered(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | Stop]:
+        batch = Batch()
+        within = self._longest(calls, effect) + PATIENCE
+        await batch.gathered([self._akept(call, effect, job, batch) for call in calls], within)
+        return self._settled(calls, effect, job, batch)
 
     def _batches(self, effect: CallTools) -> list[tuple[Call, ...]]:
         """The calls in groups that may run together: at most `parallel`, and an exclusive tool alone."""
@@ -148,22 +146,45 @@ class ToolPerformer:
         return self._returned(tool, call, effect, value, job.clock.monotonic() - begun)
 
     def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[Work, Any, list[Result]]:
-        """Several calls at once: one worker drives an event loop on which each call has its own task and time-out."""
-        return _or_stop((yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job)), None)))
+        """Several calls at once: one worker drives an event loop on which each call has its own task and time-out.
 
-    async def _all(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | _Stop]:
-        return list(await asyncio.gather(*(self._akept(call, effect, job) for call in calls)))
+        An async tool that blocks, or will not be cancelled, holds that loop: then the run goes on with what has come.
+        """
+        batch = Batch()
+        within = self._longest(calls, effect) + PATIENCE
+        try:
+            yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job, batch)), within)
+        except TimedOut:
+            pass
+        finally:
+            batch.close()
+        return or_stop(self._settled(calls, effect, job, batch))
 
-    async def _akept(self, call: Call, effect: CallTools, job: Job) -> Result | _Stop:
-        """The result of a call, written down before it counts."""
-        result = await self._aone(call, effect, job)
-        if job.keep is not None and isinstance(result, Result):
-            kept = job.keep(result)
-            if kept is not None:
-                await asyncio.wrap_future(kept)
-        return result
+    async def _all(self, calls: tuple[Call, ...], effect: CallTools, job: Job, batch: Batch) -> None:
+        await asyncio.gather(*(self._akept(call, effect, job, batch) for call in calls))
 
-    async def _aone(self, call: Call, effect: CallTools, job: Job) -> Result | _Stop:
+    async def _akept(self, call: Call, effect: CallTools, job: Job, batch: Batch) -> None:
+        """Add the result of a call to its batch, written down before it counts."""
+        kept = batch.add(call, await self._aone(call, effect, job), job)
+        if kept is not None:
+            await asyncio.wrap_future(kept)
+
+    def _settled(self, calls: tuple[Call, ...], effect: CallTools, job: Job, batch: Batch) -> list[Result | Stop]:
+        """The results in the order of the calls; of one that was left behind, that its time is over."""
+        results: list[Result | Stop] = []
+        for call in calls:
+            found = batch.results.get(call.id)
+            if found is None:
+                tool = self._tools.resolve(call.tool)
+                found = (
+                    _gone(call, job) if tool is None else self._timed_out(tool, call, job, self._timeout(tool, effect))
+                )
+                if job.keep is not None:
+                    job.keep(found)
+            results.append(found)
+        return results
+
+    async def _aone(self, call: Call, effect: CallTools, job: Job) -> Result | Stop:
         tool = self._tools.resolve(call.tool)
         if tool is None:
             return _gone(call, job)
@@ -175,7 +196,7 @@ class ToolPerformer:
                 value = await _arun(tool, call, job)
         except (KeyboardInterrupt, SystemExit) as stop:
             # Raised out of a task it would tear through the event loop; the whole batch passes it on instead.
-            return _Stop(stop)
+            return Stop(stop)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result
             if isinstance(error, TimeoutError) and scope.expired():
                 return self._timed_out(tool, call, job, timeout)
@@ -187,6 +208,10 @@ class ToolPerformer:
     def _timeout(self, tool: Tool, effect: CallTools) -> float:
         own = effect.timeout if tool.timeout is None else tool.timeout
         return own if effect.time_left is None else max(min(own, effect.time_left), 0.001)
+
+    def _longest(self, calls: tuple[Call, ...], effect: CallTools) -> float:
+        tools = [self._tools.resolve(call.tool) for call in calls]
+        return max([self._timeout(tool, effect) for tool in tools if tool is not None], default=0.0)
 
     def _returned(self, tool: Tool, call: Call, effect: CallTools, value: Any, seconds: float) -> Result:
         result = returned_result(tool, call, value, max_chars=effect.max_chars, seconds=seconds)
@@ -262,23 +287,6 @@ def _said(error: Exception) -> str:
     words = words_of(error)
     named = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return well_formed(redact_text(named))[:_ERROR_CHARS]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """A tool raised what means "stop the program"."""
-
-    error: BaseException
-
-
-def _or_stop(results: Iterable[Result | _Stop]) -> list[Result]:
-    """The results, unless one of the calls said stop: then that is raised."""
-    returned: list[Result] = []
-    for result in results:
-        if isinstance(result, _Stop):
-            raise result.error
-        returned.append(result)
-    return returned
 
 
 def _in_doubt(error: Exception) -> bool:

@@ -18,6 +18,8 @@ from fsm_agent import Approve, Event, State, Status, StopReason, tool
 from fsm_agent.errors import UnknownRun
 from fsm_agent.history import Block
 from fsm_agent.testing import FakeClock, ScriptedModel, call
+from fsm_agent.trail import MemoryTrail
+from fsm_agent.trail.audit import audit
 from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, consistent, in_thread, make, run
 
 RUN: RunnableConfig = {"configurable": {"run_id": "r", "thread_id": "t"}}
@@ -364,3 +366,75 @@ def test_a06_a_tool_that_hangs_for_ever_does_not_keep_the_program_alive() -> Non
     )
     assert done.stdout.strip() == "cancelled"
     assert done.stderr == ""
+
+
+class Stubborn:
+    """An async tool that will not be cancelled until it is let go, as one whose `except:` retries for ever."""
+
+    def __init__(self) -> None:
+        self.released = False
+        self.started = asyncio.Event()
+        self.again: Callable[[], object] = lambda: None
+
+    async def stubborn(self) -> str:
+        """Go on for ever."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self.again = lambda: loop.call_soon_threadsafe(task.cancel)
+        self.started.set()
+        while not self.released:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return "late"
+
+    def release(self, _: Any) -> str:
+        """Let it end, and answer."""
+        self.released = True
+        return "done"
+
+
+@pytest.mark.parametrize(
+    "calls", [[call("stubborn")], [call("stubborn"), call("add", a=1, b=2)]], ids=["alone", "beside"]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_a06_a_tool_that_will_not_be_cancelled_is_left_behind(
+    way: str, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its time is over the run goes on without it, with the results of the others, and what it gives later counts no more."""
+    for module in ("batch", "perform_tools"):
+        monkeypatch.setattr(f"fsm_agent.{module}.PATIENCE", 0.05)
+    tool_ = Stubborn()
+    with ScriptedModel([calls, tool_.release]) as model:
+        agent = make(model, [tool_.stubborn, add], store=MemoryTrail(), limits={"tool_timeout": 0.05})
+        result = run(agent, "go", way, RUN)
+    with contextlib.suppress(RuntimeError):
+        tool_.again()
+    texts = ["stubborn gave no result within 0.05 seconds. Whether it took effect is unknown.", "3"]
+    assert (result.status, [one.text for one in result.messages[2:-1]]) == (Status.COMPLETED, texts[: len(calls)])
+    assert audit(agent.journal, "r", agent.setup).ok
+
+
+@pytest.mark.parametrize("by", ["agent", "task", "time-out"])
+async def test_a06_a_tool_that_will_not_be_cancelled_does_not_hold_a_cancelled_run(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled in any way, the run ends although its tool goes on, and its thread is free."""
+    monkeypatch.setattr("fsm_agent.batch.PATIENCE", 0.05)
+    tool_ = Stubborn()
+    with ScriptedModel([call("stubborn"), tool_.release]) as model:
+        agent = make(model, [tool_.stubborn])
+        under_way = asyncio.create_task(agent.ainvoke("go", RUN))
+        await tool_.started.wait()
+        if by == "agent":
+            agent.cancel("r")
+            assert (await under_way).status is Status.CANCELLED
+        elif by == "task":
+            under_way.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await under_way
+        else:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await under_way
+        assert (await agent.ainvoke("again", THREAD)).status is Status.COMPLETED
+    tool_.again()
