@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final
 
 from rich.text import Text
@@ -18,6 +18,11 @@ from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Invalid
 from fsm_agent.visible import safe
+
+try:
+    import termios
+except ImportError:  # Windows
+    termios = None  # type: ignore[assignment]  # as the line above says
 
 __all__ = ["approver_for"]
 
@@ -55,6 +60,7 @@ def approver_for(
 
 def _decide(call: Call, tools: Registry) -> Decision:
     _show(call)
+    _forget_typed()
     while True:
         answer = _read(_QUESTION)
         match answer.lower() if answer is not None else "q":
@@ -79,6 +85,13 @@ def _show(call: Call) -> None:
     console = err()
     console.print(Text.assemble(("approve? ", "bold yellow"), (call.tool, "bold")))
     console.print(Text(safe(arguments)))
+
+
+def _forget_typed() -> None:
+    """What was typed before the call was shown is no answer to it."""
+    if termios is not None:
+        with suppress(termios.error, OSError, ValueError):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _edited(call: Call, tools: Registry) -> dict[str, Any] | None:

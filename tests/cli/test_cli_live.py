@@ -147,10 +147,13 @@ def test_a_transition_names_its_tools_only_where_they_matter() -> None:
 # ---------------------------------------------------------------- a real terminal
 
 
-def at_a_terminal(args: list[str], cwd: Path, typed: str = "") -> tuple[int, str, str]:
-    """(exit code, standard output, what the terminal was sent) of a process whose stdin and stderr are a terminal."""
+def at_a_terminal(args: list[str], cwd: Path, typed: str = "", *, ahead: str = "") -> tuple[int, str, str]:
+    """(exit code, standard output, what the terminal was sent) of a process whose stdin and stderr are a terminal.
+
+    `ahead` is typed before it begins, `typed` at its first question.
+    """
     leader, follower = pty.openpty()
-    os.write(leader, typed.encode())
+    os.write(leader, ahead.encode())
     env = environment(TERM="xterm-256color", COLUMNS="80", LINES="24")
     with subprocess.Popen(
         args, cwd=cwd, env=env, stdin=follower, stderr=follower, stdout=subprocess.PIPE, text=True
@@ -160,6 +163,9 @@ def at_a_terminal(args: list[str], cwd: Path, typed: str = "") -> tuple[int, str
         try:
             while piece := os.read(leader, 65536):
                 seen += piece
+                if typed and b"reason to refuse: " in seen:
+                    os.write(leader, typed.encode())
+                    typed = ""
         except OSError:
             pass  # how Linux says that the other side is closed
         finally:
@@ -214,6 +220,16 @@ def test_a_person_decides_at_the_terminal(tmp_path: Path, typed: str, sent: str 
     assert '"to": "Ana"' in seen
     assert (sent or told or "") in result
     assert ("sent" in result) is (sent is not None)
+
+
+def test_what_was_typed_before_a_call_is_shown_is_no_answer(tmp_path: Path) -> None:
+    """A yes that waits in the terminal, or is typed twice, lets no call through that nobody has seen."""
+    (tmp_path / "letters.py").write_text(LETTER, encoding="utf-8")
+    with server([call("send", to="Ana"), "Done."]) as s:
+        args = command("run", "x", "--base-url", s.base_url, "--tools", "letters:send")
+        code, out, _ = at_a_terminal(args, tmp_path, "n\n", ahead="y\ny\n")
+        assert "sent" not in s.requests[1].text
+    assert (code, out) == (0, "Done.\n")
 
 
 ASKED = """
