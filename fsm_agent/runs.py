@@ -9,6 +9,7 @@ from typing import Final
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReason
 from fsm_agent.context import Context
 from fsm_agent.effects import AskHuman, Broke, Cancelled, Effect, Outcome, Result
+from fsm_agent.errors import RunError
 from fsm_agent.history import Block, block, flatten
 from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
@@ -30,6 +31,8 @@ from fsm_agent.turn import turn
 __all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive"]
 
 _ERROR_CHARS: Final = 500
+_MOST_STILL: Final = 1_000
+"""Transitions in a row without an effect. The built-in table never makes ten; one of somebody's own may go in a circle for ever."""
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
 _SETBACKS: Final = (Event.SUMMARY_FAILED, Event.REFLECTION_FAILED, Event.OVERFLOWED)
 _READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED, Event.THOUGHT)
@@ -292,8 +295,10 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
     """Turn the machine until the run ends or is suspended.
 
     Yields a record for each transition, and each effect for the caller to perform and send its outcome back; sending None for an
-    `AskHuman` suspends the run. An error in a state, guard, dialect or memory ends the run as `internal_error`; it is never raised.
+    `AskHuman` suspends the run. An error in a state, guard, dialect or memory ends the run as `internal_error`, and so does a table that
+    goes in a circle without asking for anything; nothing is raised.
     """
+    still = 0
     while run.state not in TERMINAL:
         behaviour = run.machine.behaviours[run.state]
         if run.pauses is not NO_PAUSES and run.pause_due:
@@ -304,6 +309,11 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
                 run.look_again()
             effect = run.asking or behaviour.enter(run.ctx)
             outcome = None
+            still = still + 1 if effect is None else 0
+            if still > _MOST_STILL:
+                raise RunError(
+                    f"{_MOST_STILL:,} transitions in a row asked for nothing: the table goes in a circle; agent.verify() shows where"
+                )
             if effect is not None:
                 outcome = yield effect
                 if outcome is None:

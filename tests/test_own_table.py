@@ -370,6 +370,31 @@ def test_a_guard_that_raises_ends_the_run_by_name() -> None:
     assert "the guard sure failed: KeyError" in result.detail
 
 
+def test_a_table_that_goes_in_a_circle_ends_the_run(tmp_path: Path) -> None:
+    """A state of one's own that leads back to itself for ever, unverified: internal_error after a thousand rounds, in a sound trail."""
+    mine = placed(judged("again", "fine"), "CHECK --again--> CHECK", "CHECK --fine--> EXECUTE")
+    agent = agent_on(tmp_path / "runs.db", [call("send", to="Ana", text="hi")], table=mine)
+    result = agent.invoke("say hi", RUN)
+    assert (result.status, result.reason) == (Status.FAILED, StopReason.INTERNAL_ERROR)
+    assert "CHECK: RunError: 1,000 transitions in a row asked for nothing: the table goes in a circle" in result.detail
+    assert len(result.transitions) < 1_010
+    checked = audit(agent.journal, "r", agent.setup)
+    assert checked.ok, checked.findings
+
+
+def test_a_state_may_come_back_to_itself_while_it_counts(tmp_path: Path) -> None:
+    """A circle that ends by facts of one's own is none, however often runs go round it."""
+
+    def counts(ctx: Context) -> Said:
+        seen = int(ctx.own.get("seen", 0)) + 1
+        return ("again" if seen % 900 else "fine"), table.keep(ctx, seen=seen)
+
+    mine = placed(judged("again", "fine", says=counts), "CHECK --again--> CHECK", "CHECK --fine--> EXECUTE")
+    replies = [*(call("send", to=f"a{number}", text="hi") for number in range(2)), "Sent."]
+    result = agent_on(None, replies, table=mine).invoke("say hi")
+    assert (result.status, result.tool_calls) == (Status.COMPLETED, 2)
+
+
 # ---------------------------------------------------------------- refused
 
 
