@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -138,24 +138,16 @@ class ChunkReader:
         return text
 
     def _add_call(self, part: Mapping[str, Any]) -> None:
-        """Pieces of one call share an index. Servers without, or with the same for all calls, start one with its name and id."""
+        """Pieces of one call share an index. Servers without, or with the same for all calls, start one with its name."""
         call_id, name, args = part.get("id") or "", part.get("name") or "", part.get("args") or ""
-        slot = self._slot(part.get("index"), call_id, name)
+        index = part.get("index")
+        slot = self.open.get(index)
+        if slot is None or (name and _starts(slot, index, call_id, name, args)):
+            slot = self.open[index] = ["", "", []]
+            self.calls.append(slot)
         slot[0] = slot[0] or call_id
         slot[1] += name if name != slot[1] else ""
         slot[2].append(args)
-
-    def _slot(self, index: object, call_id: str, name: str) -> list[Any]:
-        known = self.open.get(index)
-        starts = (
-            known is None
-            or bool(name and call_id and known[0] and call_id != known[0])
-            or (index is None and bool(name))
-        )
-        if known is None or starts:
-            known = self.open[index] = ["", "", []]
-            self.calls.append(known)
-        return known
 
     def replied(self, *, estimate: int, cap: int | None, at: float, must_finish: bool = False) -> Replied:
         """The finished reply. `must_finish`: the protocol says when a stream ends, so one that just stops was cut."""
@@ -174,6 +166,27 @@ class ChunkReader:
         )
 
 
+def _starts(slot: Sequence[Any], index: object, call_id: str, name: str, args: str) -> bool:
+    """Whether a piece with a name begins another call than that of `slot`.
+
+    Some servers repeat the name, or make a new id, for each piece: taken for a call, a piece would be executed with no arguments.
+    """
+    another = bool(call_id and slot[0]) and call_id != slot[0]
+    if name != slot[1]:
+        return index is None or another or _is_whole(slot[2])
+    if index is None:
+        return not call_id or another
+    return (another or bool(args and not (call_id and slot[0]))) and _is_whole(slot[2])
+
+
+def _is_whole(pieces: Iterable[str]) -> bool:
+    try:
+        json.loads("".join(pieces))
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
 def _replied(
     *,
     text: str,
@@ -185,7 +198,7 @@ def _replied(
     cap: int | None,
     at: float,
 ) -> Replied:
-    text, refusal = well_formed(text), well_formed(refusal)
+    text, refusal = _seen(well_formed(text)), well_formed(refusal)
     written = 0 if says_output(usage) else _written(text, calls)
     counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
     capped = cap is not None and counted.output >= cap
@@ -200,6 +213,11 @@ def _replied(
         repairs=("cap_reached",) if capped and finish.lower() not in _CUT else (),
         at=at,
     )
+
+
+def _seen(text: str) -> str:
+    """`text`; "" when nothing of it can be seen, as of a zero-width space: that is an empty reply, and no answer."""
+    return text if any(char.isprintable() and char != " " for char in text) else ""
 
 
 def _written(text: str, calls: tuple[RawCall, ...]) -> int:

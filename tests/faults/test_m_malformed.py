@@ -638,11 +638,13 @@ EMPTY = [
     reply("", finish_reason="tool_calls"),
     reply("", finish_reason=None),
     "<think>Hm.</think>",
+    "\u200b",
+    "\ufeff \n\x00",
 ]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("empty", EMPTY, ids=["nothing", "blank", "label", "no-label", "thinking"])
+@pytest.mark.parametrize("empty", EMPTY, ids=["nothing", "blank", "label", "no-label", "thinking", "unseen", "mark"])
 def test_m17_empty_replies_get_bounded_nudges(empty: Any, way: str) -> None:
     """Two nudges, then the run ends as empty_reply: never as an answer, and never endlessly."""
     with ScriptedModel([forever(empty)]) as model:
@@ -871,3 +873,51 @@ def test_a_call_in_the_old_form_is_a_call(way: str) -> None:
     model = OldServer(messages=iter([AIMessage("Let me look.", additional_kwargs=old), AIMessage("found")]))
     result = run(make(model, [one_field(ledger)]), "look", way)
     assert (ledger.entries, result.answer, result.tool_calls) == ([{"q": "1"}], "found", 1)
+
+
+Piece = tuple[int | None, str, str, str]
+"""Index, id, name and arguments of one piece of a streamed call."""
+PIECES: dict[str, tuple[list[Piece], list[str]]] = {
+    "a new id for each piece": (
+        [(0, "x", "purge", ""), (0, "y", "purge", '{"scope":'), (0, "z", "purge", '"b"}')],
+        ["b"],
+    ),
+    "no index, the name in each": ([(None, "x", "purge", ""), (None, "x", "purge", '{"scope":"b"}')], ["b"]),
+    "the name again at the end": ([(0, "", "purge", '{"scope":"b"}'), (0, "", "purge", "")], ["b"]),
+    "one index, no ids": ([(0, "", "purge", '{"scope":"b"}'), (0, "", "purge", '{"scope":"c"}')], ["b", "c"]),
+    "one index, no ids, in pieces": (
+        [(0, "", "purge", ""), (0, "", "", '{"scope":"b"}'), (0, "", "keep", ""), (0, "", "", '{"scope":"c"}')],
+        ["b", "keep c"],
+    ),
+    "one index and id": ([(0, "x", "purge", '{"scope":"b"}'), (0, "x", "keep", '{"scope":"c"}')], ["b", "keep c"]),
+    "a name in two pieces": ([(0, "x", "pur", ""), (0, "", "ge", ""), (0, "", "", '{"scope":"b"}')], ["b"]),
+}
+
+
+@pytest.mark.parametrize(("pieces", "done"), PIECES.values(), ids=PIECES)
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_m10_a_piece_of_a_streamed_call_is_not_executed_as_a_call(
+    way: str, pieces: list[Piece], done: list[str]
+) -> None:
+    """However a server tells the pieces of calls apart, each call runs with its own arguments, and none with its defaults."""
+    ran: list[str] = []
+
+    def purge(scope: str = "all") -> str:
+        """Purge."""
+        ran.append(scope)
+        return "purged"
+
+    def keep(scope: str = "all") -> str:
+        """Keep."""
+        ran.append(f"keep {scope}")
+        return "kept"
+
+    events: list[Any] = []
+    for index, call_id, name, arguments in pieces:
+        given = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
+        delta = {"tool_calls": [{key: value for key, value in given.items() if value not in ("", None)}]}
+        events.append({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    with server([fault.raw_stream(*events, end, "[DONE]"), "done"]) as s:
+        result = run(make(client(s), [purge, keep], limits={"max_parallel": 1}), "purge", way)
+    assert (result.answer, ran) == ("done", done)
