@@ -29,6 +29,7 @@ from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.retold import moment
+from fsm_agent.trail.store import RunInfo
 from fsm_agent.trail.story import told
 
 __all__ = [
@@ -130,6 +131,7 @@ def _check_waits(stored: Stored) -> None:
     info = stored.journal.store.info(stored.run_id)
     if info.ended:
         raise RunError(f"run {stored.run_id!r} has ended ({info.status}): nothing of it waits for a decision")
+    _check_free(stored, info)
     if story.asked:
         raise RunError(f"everything is decided in run {stored.run_id!r}; go on with it: {stored.command('resume')}")
     raise RunError(f"run {stored.run_id!r} waits for nobody's decision; go on with it: {stored.command('resume')}")
@@ -250,6 +252,10 @@ def _check_goes_on(stored: Stored) -> None:
     info = stored.journal.store.info(stored.run_id)
     if info.ended:
         raise UnknownRun(f"run {stored.run_id!r} has ended ({info.status}): nothing of it is left to go on with")
+    _check_free(stored, info)
+
+
+def _check_free(stored: Stored, info: RunInfo) -> None:
     if holder_of(info.owner, info.lease, stored.journal.clock.time()):
         raise RunHeld(stored.run_id, owner=info.owner, until=info.lease)
 

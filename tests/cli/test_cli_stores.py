@@ -168,6 +168,17 @@ def test_a_run_that_another_process_holds_is_left_alone(room: Room) -> None:
     assert room.on("show", run_id, "--json").document["waiting"]
 
 
+def test_nobody_is_sent_to_resume_what_another_process_drives(room: Room) -> None:
+    """A decision about a run that waits for none, because it goes on elsewhere, is told who has it."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    room.on("approve", run_id, "--no-go-on")
+    trails = SQLiteTrail("runs.db")
+    trails.claim(run_id, f"elsewhere:{os.getpid()}:token", 9e9, 0.0)
+    trails.close()
+    assert "is held by elsewhere" in error_of(room.on("deny", run_id))
+
+
 def test_another_key_is_told_apart_from_damage(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trail sealed with a key is refused without it, by a line that says which."""
     monkeypatch.setenv("FSM_AGENT_TRAIL_HMAC_KEY", "one key of many bytes")
