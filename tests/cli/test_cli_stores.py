@@ -151,6 +151,20 @@ def test_who_decided_is_told_once(room: Room) -> None:
     assert room.on("show", run_id).out.count("resumed by Yan") == 1
 
 
+def test_beside_a_damaged_run_the_others_go_by_their_whole_ids(room: Room) -> None:
+    """A beginning cannot be looked up then: the error says which file is damaged, and how the run that is meant is reached."""
+    folder = Room(room.folder, "trails/")
+    folder.run([ANA])
+    folder.run([ANA])
+    good, bad = folder.ids()
+    with (room.folder / "trails" / f"{bad}.jsonl").open("a", encoding="utf-8") as file:
+        file.write("torn")
+    said = error_of(folder.on("show", good[:8]))
+    assert f"{bad}.jsonl" in said
+    assert "by its whole id" in said
+    assert folder.on("show", good).code == 0
+
+
 def test_a_run_that_another_process_holds_is_left_alone(room: Room) -> None:
     """Who holds it is said; nothing of it is changed."""
     room.run([ANA])
