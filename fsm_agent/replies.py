@@ -26,7 +26,12 @@ from fsm_agent.wire import RAW_CALLS
 
 __all__ = ["ChunkReader", "failed", "read_message", "retry_after", "words_of"]
 
-_CUT: Final = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "content_filter"})
+_CUT: Final = frozenset(
+    {
+        *("length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded", "incomplete"),
+        *("content_filter", "content_filtered", "safety", "recitation", "insufficient_system_resource"),
+    }
+)
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
 _RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
 _HOPELESS_CODES: Final = frozenset(
@@ -228,6 +233,10 @@ def _written(text: str, calls: tuple[RawCall, ...]) -> int:
 
 
 def _finish(metadata: Mapping[str, Any]) -> str:
+    if metadata.get("status") == "incomplete":  # OpenAI's newer protocol has no label, but this
+        details = metadata.get("incomplete_details")
+        why = details.get("reason") if isinstance(details, Mapping) else None
+        return why if isinstance(why, str) and why in _CUT else "incomplete"
     for key in _FINISH_KEYS:
         value = metadata.get(key)
         if isinstance(value, str) and value:

@@ -91,13 +91,39 @@ def test_m03_the_real_client_and_a_cut_call(way: str, label: str | None) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("label", ["length", "max_tokens", "content_filter"])
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("length", "max_tokens", "content_filter", "MAX_TOKENS", "SAFETY", "RECITATION"),
+        *("model_context_window_exceeded", "insufficient_system_resource"),
+    ],
+)
 def test_m03_a_cut_text_is_not_the_answer(way: str, label: str) -> None:
     """A text that was cut is no answer: the model is told, and the whole answer counts."""
     with ScriptedModel([reply("The result is 12", finish_reason=label), "The result is 1234."]) as model:
         result = run(make(model), "how much?", way)
     assert (result.status, result.answer, result.model_calls) == (Status.COMPLETED, "The result is 1234.", 2)
     assert "cut off" in model.requests[1].text
+
+
+@pytest.mark.parametrize(
+    "why", [{"reason": "max_output_tokens"}, {"reason": "content_filter"}, {"reason": "other"}, None]
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_m03_a_reply_without_a_label_says_otherwise_that_it_was_cut(way: str, why: Any) -> None:
+    """OpenAI's Responses API has a status: a text is no answer then, and a call cut behind its name does not run with its defaults."""
+    ledger = Ledger()
+    cut = {"status": "incomplete", "incomplete_details": why}
+    asked = [{"name": "purge", "args": {}, "id": "c", "type": "tool_call"}]
+    replies = [
+        AIMessage("The result is 12", response_metadata=cut),
+        AIMessage("", tool_calls=asked, response_metadata=cut),
+        AIMessage("The result is 1234.", response_metadata={"status": "completed", "incomplete_details": None}),
+    ]
+    with ScriptedModel(replies) as model:
+        result = run(make(model, [purge_of(ledger)]), "how much?", way)
+    assert (result.status, result.answer, len(ledger)) == (Status.COMPLETED, "The result is 1234.", 0)
+    assert all("cut off" in request.text for request in model.requests[1:])
 
 
 @pytest.mark.parametrize("way", WAYS)
