@@ -8,7 +8,7 @@ from typing import Final
 
 from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReason
 from fsm_agent.context import Context
-from fsm_agent.effects import AskHuman, Broke, Cancelled, Effect, Outcome, Result
+from fsm_agent.effects import AskHuman, Broke, CallTools, Cancelled, Effect, Outcome, Result
 from fsm_agent.errors import RunError
 from fsm_agent.history import Block, block, flatten
 from fsm_agent.jobs import CancelRequested, Job
@@ -291,12 +291,24 @@ def _call_names(asking: AskHuman) -> str:
     return ", ".join(f"{call.tool} (in doubt)" if call.doubt else call.tool for call in asking.calls)
 
 
+def _check_table(effect: Effect | None, still: int) -> None:
+    """Refuse what only a table of somebody's own can lead to, unverified. Raises `RunError`."""
+    if still > _MOST_STILL:
+        raise RunError(
+            f"{_MOST_STILL:,} transitions in a row asked for nothing: the table goes in a circle; agent.verify() shows where"
+        )
+    if isinstance(effect, CallTools) and any(one.needs_approval and not one.approved for one in effect.calls):
+        raise RunError(
+            "the table leads a call past REVIEW that waits for a person's approval; agent.verify() shows where"
+        )
+
+
 def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
     """Turn the machine until the run ends or is suspended.
 
     Yields a record for each transition, and each effect for the caller to perform and send its outcome back; sending None for an
     `AskHuman` suspends the run. An error in a state, guard, dialect or memory ends the run as `internal_error`, and so does a table that
-    goes in a circle without asking for anything; nothing is raised.
+    goes in a circle without asking for anything, or leads a call past its approval; nothing is raised.
     """
     still = 0
     while run.state not in TERMINAL:
@@ -310,10 +322,7 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             effect = run.asking or behaviour.enter(run.ctx)
             outcome = None
             still = still + 1 if effect is None else 0
-            if still > _MOST_STILL:
-                raise RunError(
-                    f"{_MOST_STILL:,} transitions in a row asked for nothing: the table goes in a circle; agent.verify() shows where"
-                )
+            _check_table(effect, still)
             if effect is not None:
                 outcome = yield effect
                 if outcome is None:

@@ -382,6 +382,29 @@ def test_a_table_that_goes_in_a_circle_ends_the_run(tmp_path: Path) -> None:
     assert checked.ok, checked.findings
 
 
+def test_a_table_that_leads_a_call_past_its_approval_ends_the_run(tmp_path: Path) -> None:
+    """What `verify` shows beforehand is refused by the run too: a call that waits for a person is not executed, whatever the rows say."""
+    log: list[int] = []
+
+    @tool("pay", requires_approval=True)
+    def paid(to: str, amount: int) -> str:
+        """Pay somebody."""
+        log.append(amount)
+        return to
+
+    review = "VALIDATE --accepted [approval_required]--> REVIEW"
+    mine = table.extend(
+        states=[judged("fine")], rows=[FINE], instead={review: "VALIDATE --accepted [approval_required]--> CHECK"}
+    )
+    assert "approval" in [one.kind for one in verify(limits=SMALL, rows=mine).faults]
+    agent = agent_on(tmp_path / "runs.db", [call("pay", to="Ana", amount=5)], [paid], table=mine)
+    result = agent.invoke("pay", RUN)
+    assert (result.status, result.reason, log) == (Status.FAILED, StopReason.INTERNAL_ERROR, [])
+    assert "EXECUTE: RunError: the table leads a call past REVIEW" in result.detail
+    checked = audit(agent.journal, "r", agent.setup)
+    assert checked.ok, checked.findings
+
+
 def test_a_state_may_come_back_to_itself_while_it_counts(tmp_path: Path) -> None:
     """A circle that ends by facts of one's own is none, however often runs go round it."""
 
