@@ -111,19 +111,25 @@ def test_m03_a_cut_text_is_not_the_answer(way: str, label: str) -> None:
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_m03_a_reply_without_a_label_says_otherwise_that_it_was_cut(way: str, why: Any) -> None:
-    """OpenAI's Responses API has a status: a text is no answer then, and a call cut behind its name does not run with its defaults."""
-    ledger = Ledger()
+    """OpenAI's Responses API has a status: half a text is no answer, and the whole answer counts."""
     cut = {"status": "incomplete", "incomplete_details": why}
-    asked = [{"name": "purge", "args": {}, "id": "c", "type": "tool_call"}]
-    replies = [
-        AIMessage("The result is 12", response_metadata=cut),
-        AIMessage("", tool_calls=asked, response_metadata=cut),
-        AIMessage("The result is 1234.", response_metadata={"status": "completed", "incomplete_details": None}),
-    ]
+    whole = {"status": "completed", "incomplete_details": None}
+    replies = [AIMessage("It is 12", response_metadata=cut), AIMessage("It is 1234.", response_metadata=whole)]
     with ScriptedModel(replies) as model:
-        result = run(make(model, [purge_of(ledger)]), "how much?", way)
-    assert (result.status, result.answer, len(ledger)) == (Status.COMPLETED, "The result is 1234.", 0)
-    assert all("cut off" in request.text for request in model.requests[1:])
+        result = run(make(model), "how much?", way)
+    assert (result.status, result.answer, result.model_calls) == (Status.COMPLETED, "It is 1234.", 2)
+    assert "cut off" in model.requests[1].text
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_m03_a_call_cut_behind_its_name_without_a_label(way: str) -> None:
+    """The client reads no text as no arguments; the status says that there was more to come."""
+    ledger = Ledger()
+    asked = [{"name": "purge", "args": {}, "id": "c", "type": "tool_call"}]
+    cut = AIMessage("", tool_calls=asked, response_metadata={"status": "incomplete"})
+    with ScriptedModel([cut, "done"]) as model:
+        result = run(make(model, [purge_of(ledger)]), "clean up", way)
+    assert (len(ledger), result.tool_calls, result.answer) == (0, 0, "done")
 
 
 @pytest.mark.parametrize("way", WAYS)
