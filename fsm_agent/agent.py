@@ -237,7 +237,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         `decision` is for a run that waits for a person: `Approve()`, `Edit(args)`, `Deny(reason)` or `Answer(text)`, one for all calls or
         a mapping by call id; calls left out of the mapping go on waiting, and the result is `suspended` again. `change` gives a paused run
         other limits, arguments or memory. `by` names who decided, for the trail. `config` has callbacks and what tools read of it, as for
-        `invoke`, for no trail keeps them; without it that of the beginning goes on, where this process still has it.
+        `invoke`, for no trail keeps them; without it a run that is in no store goes on with those that it began with.
 
         After a crash, calls that have a result are not made again; a call whose outcome is unknown is made again when its tool is
         idempotent (with the same idempotency key), else a person is asked, or the model told (`Limits.in_doubt`).

@@ -155,7 +155,7 @@ class Trace:
 
     @classmethod
     def again(cls, job: Job, config: RunnableConfig | None, name: str) -> Self:
-        """A run that goes on: below the chain that it began as, or, with a `config` or in another process, as a chain of its own."""
+        """A run that goes on: below the chain that it began as, or, with a `config` or from a store, as a chain of its own."""
         if config is None and job.config:
             return cls(job.config, job.traced)
         trace = cls.begin(ensure_config(config), name, {"resume": job.run_id})
