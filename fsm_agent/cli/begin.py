@@ -9,13 +9,14 @@ from pathlib import Path
 
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.choice import choose
-from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.console import note
+from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.example import example_of, example_task, example_tools, say_whether_right, workplace
 from fsm_agent.cli.going import Policy
 from fsm_agent.cli.origin import Origin
 from fsm_agent.cli.policy_file import policy_from
 from fsm_agent.cli.run import Order, Watch, carry_out, memory_of, read_task, report
-from fsm_agent.cli.stores import read_run, writing
+from fsm_agent.cli.stores import option_of, read_run, short, writing
 from fsm_agent.cli.threads import check_thread
 from fsm_agent.cli.toolbox import table_of, toolbox
 from fsm_agent.dialects import dialect_for
@@ -64,7 +65,7 @@ def begin(wanted: Wanted, watch: Watch, *, as_json: bool) -> int:
     placed, task = replace(wanted, files=_place(wanted)), read_task(wanted.task)
     with writing(wanted.store) as trails:
         order = _order(placed, task, trails)
-        result = carry_out(order, watch)
+        result = _carried_out(wanted, order, watch)
         return _reported(wanted, order, trails, result, quiet=watch.quiet, as_json=as_json)
 
 
@@ -77,7 +78,7 @@ def _example(wanted: Wanted, watch: Watch, *, as_json: bool) -> int:
         placed = replace(wanted, files=folder if example.files else None)
         trails = stack.enter_context(writing(wanted.store))
         order = _order(placed, task, trails, None if wanted.tools else example_tools(name, folder))
-        result = carry_out(order, watch)
+        result = _carried_out(wanted, order, watch)
         code = _reported(wanted, order, trails, result, quiet=watch.quiet, as_json=as_json)
         right = say_whether_right(example, result, folder)
     return code if right or code else EXIT_CODES[Status.FAILED]
@@ -129,6 +130,17 @@ def _order(wanted: Wanted, task: str, trails: TrailStore | None, own: Registry |
             table=wanted.table,
         ).data(),
     )
+
+
+def _carried_out(wanted: Wanted, order: Order, watch: Watch) -> RunResult:
+    try:
+        return carry_out(order, watch)
+    except BrokenOff as broken:
+        note(
+            f"go on with what is stored of it: fsm-agent resume {short(broken.run_id)}{option_of(wanted.store)}",
+            "yellow",
+        )
+        raise
 
 
 def _reported(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.console import note, put_json, stdout_reserved
-from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
@@ -290,11 +290,24 @@ def _go_on(stored: Stored, going: Going, change: Change | None) -> int:
             ),
             stdout_reserved(),
         ):
-            result = act(agent)
+            try:
+                result = act(agent)
+            except FsmAgentError as error:
+                if not _has_moved(stored):
+                    raise
+                raise BrokenOff(stored.run_id, error) from error
     on = ""
     if result.status is Status.SUSPENDED:
         on = "\n".join(("Go on with one of:", *_again(stored).ways_on()))
     return report(result, model=model, as_json=going.as_json, quiet=going.quiet, go_on=on)
+
+
+def _has_moved(stored: Stored) -> bool:
+    """Whether the run has gone on since it was read; True when nobody can tell."""
+    try:
+        return stored.journal.store.info(stored.run_id).entries > len(stored.story.entries)
+    except RunError:
+        return True
 
 
 def _agent(stored: Stored, spec: str) -> Agent:

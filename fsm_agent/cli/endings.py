@@ -13,11 +13,11 @@ from typer.core import TyperGroup
 
 from fsm_agent.alphabet import Status
 from fsm_agent.cli.console import err, error_line
-from fsm_agent.errors import FsmAgentError
+from fsm_agent.errors import FsmAgentError, RunError
 from fsm_agent.redact import redact_text
 from fsm_agent.visible import safe
 
-__all__ = ["EXIT_CODES", "USAGE", "Commands", "debugging"]
+__all__ = ["EXIT_CODES", "USAGE", "BrokenOff", "Commands", "debugging"]
 
 EXIT_CODES: Final[Mapping[Status, int]] = MappingProxyType(
     {
@@ -30,6 +30,14 @@ EXIT_CODES: Final[Mapping[Status, int]] = MappingProxyType(
 )
 USAGE: Final = 2
 """For a wrong option, tool, limit or model: nothing ran."""
+
+
+class BrokenOff(RunError):
+    """An error, such as a store that cannot be written, ended a run that had begun: what `run_id` did until then is done."""
+
+    def __init__(self, run_id: str, error: Exception) -> None:
+        super().__init__(f"the run had begun, and was broken off: {error}")
+        self.run_id = run_id
 
 
 def debugging(ctx: Any, value: bool) -> bool:
@@ -50,7 +58,7 @@ class Commands(TyperGroup):
             if ctx.find_root().meta.get(__name__):
                 sys.stderr.write(safe(traceback.format_exc()))
             error_line(redact_text(str(error)))
-            raise typer.Exit(USAGE) from error
+            raise typer.Exit(EXIT_CODES[Status.FAILED] if isinstance(error, BrokenOff) else USAGE) from error
         except KeyboardInterrupt as interrupt:
             err().print("cancelled", style="yellow")
             raise typer.Exit(EXIT_CODES[Status.CANCELLED]) from interrupt

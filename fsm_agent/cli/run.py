@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -12,11 +13,11 @@ from typing import Any, Final
 from langchain_core.runnables import RunnableConfig
 
 from fsm_agent.agent import Agent
-from fsm_agent.alphabet import Status
+from fsm_agent.alphabet import Event, Status
 from fsm_agent.cli.approval import approver_for
 from fsm_agent.cli.choice import Choice
 from fsm_agent.cli.console import err, note, put_json, put_raw, stdout_reserved
-from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.going import Policy
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
@@ -29,7 +30,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.memory import Conversations, DualBuffer, Full, KeyFacts, Memory, MessageWindow, SummaryWindow, Window
 from fsm_agent.observe import Logger, json_logger, silent_logger
 from fsm_agent.policy import ToolPolicy
-from fsm_agent.records import RunResult, Token
+from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.table import Table
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
@@ -125,7 +126,8 @@ def carry_out(
 ) -> RunResult:
     """Run the order and show it on standard error; standard output stays untouched.
 
-    With `act` an earlier run, `run_id`, is gone on with instead. Raises `FsmAgentError` when the agent cannot be built.
+    With `act` an earlier run, `run_id`, is gone on with instead. Raises `FsmAgentError` when the agent cannot be built or the run cannot
+    begin, and `BrokenOff` for what happens after that.
     """
     choice = order.choice
     if not watch.quiet:
@@ -145,8 +147,14 @@ def carry_out(
     with keeping(order.thread, order.conversations, order.profile) as threads:
         if choice.local:
             start(choice.model, quiet=watch.quiet)
-        agent = _agent(order, view, logger, run_id, threads)
-        with cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told), stdout_reserved(), view:
+        begun = _Begun(run_id)
+        agent = _agent(order, view, begun, logger, threads)
+        with (
+            begun.breaking_off(),
+            cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told),
+            stdout_reserved(),
+            view,
+        ):
             if act is not None:
                 return act(agent)
             view.began()
@@ -163,11 +171,33 @@ def carry_out(
     raise RunError("the run ended without a result")
 
 
-def _agent(order: Order, view: View, logger: Logger, run_id: str, threads: Conversations) -> Agent:
+@dataclass(slots=True)
+class _Begun:
+    """Whether anything of the run has happened, which no later error may be told as wrong usage."""
+
+    run_id: str
+    yet: bool = False
+
+    def moved(self, record: Transitioned) -> None:
+        """A transition has happened; that the run broke off at once is none."""
+        self.yet = self.yet or record.event not in (Event.BROKE, Event.CANCELLED)
+
+    @contextmanager
+    def breaking_off(self) -> Iterator[None]:
+        """Raise `BrokenOff` for an error that comes after that."""
+        try:
+            yield
+        except FsmAgentError as error:
+            if not self.yet:
+                raise
+            raise BrokenOff(self.run_id, error) from error
+
+
+def _agent(order: Order, view: View, begun: _Begun, logger: Logger, threads: Conversations) -> Agent:
     """The agent. What the client library of a provider refuses is a wrong definition too."""
     built: list[Agent] = []
     approve = approver_for(
-        order.approve, order.tools, paused=view.paused, interrupted=lambda: built[0].cancel(run_id, "Ctrl-C")
+        order.approve, order.tools, paused=view.paused, interrupted=lambda: built[0].cancel(begun.run_id, "Ctrl-C")
     )
     make = Agent if order.profile is None else partial(Agent.from_profile, order.profile)
     try:
@@ -184,7 +214,7 @@ def _agent(order: Order, view: View, logger: Logger, run_id: str, threads: Conve
             approve=approve,
             table=order.table,
             logger=logger,
-            observers=(view.moved,),
+            observers=(view.moved, begun.moved),
             store=order.store,
             conversations=threads,
             origin=order.origin,

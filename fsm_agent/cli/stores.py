@@ -28,6 +28,7 @@ __all__ = [
     "holder_of",
     "journal_of",
     "new_or_existing",
+    "option_of",
     "read_run",
     "short",
     "stored_run",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sqlite3
+import sys
+import textwrap
 from urllib.parse import quote
 
 import pytest
 
-from fsm_agent.testing import server
+from fsm_agent.testing import call, server
 from fsm_agent.trail import SQLiteTrail
 from fsm_agent.trail.store import Batch
 from tests.cli.kit import fsm
@@ -149,6 +152,44 @@ def test_who_decided_is_told_once(room: Room) -> None:
     assert shown.count("by Zoe") == 1
     room.on("resume", run_id, "--by", "Yan", script=["Done."])
     assert room.on("show", run_id).out.count("resumed by Yan") == 1
+
+
+FIRE = """
+    from pathlib import Path
+    from fsm_agent import Agent
+    from fsm_agent.observe import silent_logger
+    from fsm_agent.testing import ScriptedModel, call
+
+    def burn() -> str:
+        "Burn the store."
+        for file in Path().glob("runs*.db*"):
+            file.unlink()
+        return "burnt"
+
+    def agent(store):
+        return Agent(ScriptedModel([call("burn")]), [burn], store=store, logger=silent_logger())
+"""
+
+
+def test_a_run_that_its_store_breaks_off_is_no_wrong_usage(room: Room) -> None:
+    """Once something ran, the exit code is 1, and the error says so; before anything ran it is 2."""
+    (room.folder / "fire.py").write_text(textwrap.dedent(FIRE), encoding="utf-8")
+    with server([call("burn")]) as s:
+        done = fsm("run", "x", "--base-url", s.base_url, "--tools", "fire:burn", "--store", "runs.db", "-q")
+    assert done.code == 1
+    hint, said = done.err.splitlines()
+    assert hint.startswith("go on with what is stored of it: fsm-agent resume ")
+    assert said.startswith("error: the run had begun, and was broken off: ")
+    sys.path.insert(0, str(room.folder))
+    try:
+        made = importlib.import_module("fire").agent("runs.db").pause_at("PLAN")
+        made.invoke("x", {"configurable": {"run_id": "mine"}})
+        made.trails.close()
+        assert "the run had begun" in error_of(room.on("resume", "mine", "--agent", "fire:agent"), 1)
+    finally:
+        sys.modules.pop("fire", None)
+    with server([]) as s:
+        assert "no trail" in error_of(fsm("run", "x", "--base-url", s.base_url, "--store", "fire.py", "-q"), 2)
 
 
 def test_beside_a_damaged_run_the_others_go_by_their_whole_ids(room: Room) -> None:
