@@ -101,7 +101,7 @@ def decide(
 
     Raises `RunError` for what nobody asks about or a digest that is another, and as `stored_run`; nothing was decided then.
     """
-    with stored_run(store, run) as stored:
+    with stored_run(store, run, going.given.agent) as stored:
         _check_waits(stored)
         asked = stored.story.waiting if every else (_meant(stored, call),)
         for one in asked:
@@ -202,7 +202,7 @@ def _after(before: Stored, going: Going, *, go_on: bool) -> int:
 
 def _again(stored: Stored) -> Stored:
     """The run as it is now."""
-    return Stored(stored.journal, stored.run_id, told(stored.journal.entries(stored.run_id)), stored.option)
+    return replace(stored, story=told(stored.journal.entries(stored.run_id)))
 
 
 def _still(stored: Stored, going: Going, code: int) -> int:
@@ -240,7 +240,7 @@ def resume_run(store: str | None, run: str, settings: Sequence[str], going: Goin
 
     Raises `RunError` for a run that has ended or that another process holds, and as `stored_run`.
     """
-    with stored_run(store, run) as stored:
+    with stored_run(store, run, going.given.agent) as stored:
         _check_goes_on(stored)
         change, asked = change_of(settings, stored), stored.story.waiting
         if asked and change is None:
@@ -325,7 +325,7 @@ def _agent(stored: Stored, spec: str) -> Agent:
 
 def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
     """End a run that nobody is driving. Raises `RunHeld` while a process has it, `UnknownRun` when it has ended."""
-    with stored_run(store, run) as stored:
+    with stored_run(store, run, given.agent) as stored:
         _check_goes_on(stored)
         began = time.monotonic()
         if given.agent is not None and stored.story.header["thread_id"] is not None:

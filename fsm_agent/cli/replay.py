@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -112,15 +111,13 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
 
     Raises `RunError` for a transition that there is none of or that ended the run, and for an id that is taken; and as `stored_run`.
     """
-    with stored_run(store, run) as stored:
+    with stored_run(store, run, going.given.agent) as stored:
         _check_free(stored.journal.store, new)
         made = fork(stored.journal, stored.run_id, at=at, new_run_id=new or str(uuid.uuid4()))
         entries = stored.story.entries
         kept = len(entries_to(entries, at))
         later = [call for call in stored.story.calls if call.began >= entries[kept].time] if kept < len(entries) else []
-        option = stored.option
-        if going.given.agent is not None or not stored.made_here:
-            option = f" --agent {shlex.quote(going.given.agent or 'MODULE:ATTR')}{option}"
+        options = stored.options
     repeated = {call.signature: call for call in later}
     note(f"forked run {stored.run_id} at transition {at}")
     if repeated:
@@ -135,7 +132,7 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         put_json({"run_id": made, "forked": stored.run_id, "at": at, "need_approval": shown})
     else:
         put_raw(made)
-    note(f"go on with it: fsm-agent resume {made}{option}")
+    note(f"go on with it: fsm-agent resume {made}{options}")
     return 0
 
 

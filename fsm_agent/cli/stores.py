@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -51,6 +51,8 @@ class Stored:
     story: Story
     option: str
     """What to add to a command that is about this run, a blank in front; "" when the environment says it."""
+    agent: str = ""
+    """The agent that was named for it, as MODULE:ATTR; "" when none was."""
 
     @property
     def made_here(self) -> bool:
@@ -59,8 +61,14 @@ class Stored:
 
     def command(self, words: str, rest: str = "") -> str:
         """A command about this run, for a person to copy."""
-        agent = "" if self.made_here else " --agent MODULE:ATTR"
-        return f"fsm-agent {words} {short(self.run_id)}{rest}{agent}{self.option}"
+        return f"fsm-agent {words} {short(self.run_id)}{rest}{self.options}"
+
+    @property
+    def options(self) -> str:
+        """What such a command has to be told: the agent, where none of `fsm-agent run` began the run, and the store."""
+        if self.agent:
+            return f" --agent {shlex.quote(self.agent)}{self.option}"
+        return self.option if self.made_here else f" --agent MODULE:ATTR{self.option}"
 
     def ways_on(self) -> tuple[str, ...]:
         """The commands that go on with the run, which has not ended."""
@@ -189,13 +197,13 @@ def journal_of(trails: TrailStore) -> Journal:
 
 
 @contextlib.contextmanager
-def stored_run(store: str | None, given: str) -> Iterator[Stored]:
-    """The run that `given` names in the store, read and checked; the store is closed afterwards.
+def stored_run(store: str | None, given: str, agent: str | None = None) -> Iterator[Stored]:
+    """The run that `given` names in the store, read and checked; the store is closed afterwards. `agent` is the one named for it.
 
     Raises `RunError` without a store, `UnknownRun`, and `TrailError` for a trail that is damaged or locked.
     """
     with existing(store) as trails:
-        yield read_run(trails, store, find_run(trails, given))
+        yield replace(read_run(trails, store, find_run(trails, given)), agent=agent or "")
 
 
 def read_run(trails: TrailStore, store: str | None, run_id: str) -> Stored:

@@ -77,6 +77,19 @@ def test_a_run_that_was_begun_in_code_is_gone_on_with_by_naming_its_agent(room: 
     shown = room.on("show", run_id).out
     assert f"fsm-agent approve {run_id[:8]} --agent MODULE:ATTR --store runs.db" in shown
     assert "--agent MODULE:ATTR" in error_of(room.on("approve", run_id))
+    (room.folder / "desk.py").write_text(DESK, encoding="utf-8")
+    kept = room.on("approve", run_id, "--agent", "desk:agent", "--no-go-on")
+    assert f"go on with it: fsm-agent resume {run_id[:8]} --agent desk:agent --store runs.db" in kept.err
+
+
+DESK = """
+from fsm_agent import Agent, tool
+from fsm_agent.testing import ScriptedModel
+from tests.cli.test_cli_replay import send
+
+def agent(store):
+    return Agent(ScriptedModel(["Done."]), [tool(requires_approval=True)(send)], store=store)
+"""
 
 
 def send(to: str) -> str:
