@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -44,6 +44,14 @@ Synchronous = Literal["EXTRA", "FULL", "NORMAL"]
 
 
 _READ_ONLY: Final = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
+
+
+class _Link(sqlite3.Connection):
+    """Closed with its store, also by one that nobody has closed: Python 3.13 would complain of that connection."""
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.Error):
+            self.close()
 
 
 class _Opened(NamedTuple):
@@ -244,6 +252,7 @@ class SQLiteTrail:
             timeout=self._patience,
             isolation_level=None,
             check_same_thread=False,
+            factory=_Link,
         )
         try:
             self._check_kind(link)
