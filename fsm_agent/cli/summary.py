@@ -11,6 +11,7 @@ from fsm_agent.alphabet import Status
 from fsm_agent.effects import Usage
 from fsm_agent.observe import event_of
 from fsm_agent.records import RESUME, Request, RunResult
+from fsm_agent.redact import redact, redact_text
 from fsm_agent.visible import safe
 
 __all__ = ["asked_document", "document", "footer", "headline", "retelling", "tokens_text"]
@@ -53,11 +54,11 @@ def footer(result: RunResult) -> Text:
 
 
 def retelling(result: RunResult) -> list[Text]:
-    """The newest calls that succeeded, each with what it gave: `calculator(expression='2+3*4') -> 14`."""
+    """The newest calls that succeeded, each with what it gave, secrets redacted: `calculator(expression='2+3*4') -> 14`."""
     lines = []
     for call, one in zip(result.calls, result.results, strict=False):
-        arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-        line = safe(f"{call.tool}({arguments}) -> {' '.join(one.text.split())}")
+        arguments = ", ".join(f"{name}={value!r}" for name, value in redact(dict(call.arguments)).items())
+        line = safe(f"{call.tool}({arguments}) -> {' '.join(redact_text(one.text).split())}")
         lines.append(Text(line if len(line) <= _LINE else f"{line[:_LINE]} ..."))
     hidden = len(lines) - _RETOLD
     return [Text(f"... {hidden} earlier calls", style="dim"), *lines[hidden:]] if hidden > 0 else lines

@@ -102,6 +102,17 @@ def test_edited_arguments_are_checked_before_they_count(room: Room) -> None:
     assert room.sent() == ["Eve"]
 
 
+def test_the_summary_tells_no_secret(room: Room) -> None:
+    """What is retold of the calls at the end may go to a log: it is redacted as `show` is, and the call itself is not."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    arguments = '{"to": "Ana", "password": "hunter2-horse"}'
+    done = room.on("edit", run_id, "--args", arguments, script=["Done."])
+    assert "send(to='Ana', password='[redacted]') -> sent to Ana" in done.err
+    assert "hunter2-horse" not in done.err
+    assert "hunter2-horse" in room.on("show", run_id, "--unredacted").out
+
+
 def test_a_decision_can_be_left_for_a_later_resume(room: Room) -> None:
     """With --no-go-on nothing runs, not even the model is made; `resume` goes on with what was decided."""
     room.run([ANA])
