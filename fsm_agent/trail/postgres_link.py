@@ -142,7 +142,10 @@ class Link:
 
     def _refused(self, error: Exception, kind: type[TrailError] = TrailError) -> TrailError:
         said = " ".join(str(error).split()) or type(error).__name__
-        return kind(f"PostgreSQL at {self.where}: {said}. What was to be written is there as a whole, or not at all")
+        stop = "" if said.endswith((".", "?", "!")) else "."
+        return kind(
+            f"PostgreSQL at {self.where}: {said}{stop} What was to be written is there as a whole, or not at all"
+        )
 
     def _opened(self) -> Connection:
         if self._closed:

@@ -347,6 +347,7 @@ def test_while_the_server_is_away_every_call_says_so(server: Server, store: Post
             with pytest.raises(TrailError, match="PostgreSQL at") as caught:
                 call()
             assert not isinstance(caught.value, UnknownRun | TrailDamaged | RunHeld)
+            assert "?." not in str(caught.value)
     finally:
         server.start()
     assert store.read("r") == entries(0, 0)
