@@ -332,6 +332,16 @@ def test_it_has_a_name_and_a_graph() -> None:
     assert "accountant" in chain.get_graph().draw_mermaid()
 
 
+def test_an_agent_among_the_tools_is_refused_with_what_to_do() -> None:
+    """An agent is no tool by itself; the error names the way that makes one of it."""
+    with pytest.raises(DefinitionError, match="make one of it with its as_tool") as raised:
+        make(ScriptedModel([]), [make(ScriptedModel([]))])
+    with pytest.raises(DefinitionError) as other:
+        make(ScriptedModel([]), [5])
+    assert "arg_types" in str(raised.value)
+    assert "as_tool" not in str(other.value)
+
+
 @pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
 def test_an_agent_is_a_tool_of_another_one() -> None:
     """`as_tool` makes an agent a LangChain tool: the outer model reads the inner answer, and only that."""

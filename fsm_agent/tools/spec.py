@@ -248,7 +248,10 @@ def as_tool(obj: Tool | BaseTool | Callable[..., Any], **options: Unpack[ToolOpt
 
         return from_langchain(obj, **options)
     if isinstance(obj, type) or not callable(obj):
-        raise ToolDefinitionError(f"a tool is a Tool, a LangChain tool or a typed function, not {obj!r}")
+        hint = '; make one of it with its as_tool(name="...", description="...", arg_types={"task": str})'
+        raise ToolDefinitionError(
+            f"a tool is a Tool, a LangChain tool or a typed function, not {obj!r}{hint if hasattr(obj, 'as_tool') else ''}"
+        )
     return _from_function(obj, {}, dict(options))
 
 
