@@ -62,10 +62,12 @@ class Batch:
         One that will not be cancelled is left behind: a run must come to an end all the same.
         """
         tasks = [asyncio.ensure_future(call) for call in calls]
+        waiting, now = set(tasks), asyncio.get_running_loop().time
+        due = now() + within
         try:
-            await asyncio.wait(tasks, timeout=within, return_when=asyncio.FIRST_EXCEPTION)
-            for task in tasks:
-                if task.done():
+            while waiting and (left := due - now()) > 0:
+                done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
                     task.result()
         except BaseException:
             for task in tasks:

@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -438,3 +439,28 @@ async def test_a06_a_tool_that_will_not_be_cancelled_does_not_hold_a_cancelled_r
                     await under_way
         assert (await agent.ainvoke("again", THREAD)).status is Status.COMPLETED
     tool_.again()
+
+
+@pytest.mark.parametrize("way", ["ainvoke", "astream"])
+def test_a06_a_tool_that_says_cancelled_does_not_wait_for_those_beside_it(way: str) -> None:
+    """`CancelledError` out of one of two calls ends the run at once; the other one is cancelled, and its clean-up runs."""
+    cleaned: list[str] = []
+
+    async def says_cancelled() -> str:
+        """Give up."""
+        raise asyncio.CancelledError
+
+    async def waits() -> str:
+        """Wait for ever."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("waits")
+        return "never"
+
+    with ScriptedModel([[call("says_cancelled"), call("waits")]]) as model:
+        agent = make(model, [says_cancelled, waits], limits={"tool_timeout": PATIENCE})
+        begun = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            run(agent, "go", way, RUN)
+    assert (cleaned, time.monotonic() - begun < PATIENCE / 2) == (["waits"], True)
