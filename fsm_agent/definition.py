@@ -9,7 +9,7 @@ from typing import Any, Final
 from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import LADDER, Rung
 from fsm_agent.limits import Limits
-from fsm_agent.memory.views import Memory, Window
+from fsm_agent.memory.views import Memory, Window, is_memory
 from fsm_agent.reflection import Reflect
 from fsm_agent.rows import Row
 from fsm_agent.temperature import Cooling, Temperature, check_temperature
@@ -126,7 +126,7 @@ def memory_of(given: Any) -> Memory:
     """The memory, by default `Window()`. Raises `DefinitionError` for what has no `view`."""
     if given is None:
         return Window()
-    if isinstance(given, type) or not callable(getattr(given, "view", None)):
+    if not is_memory(given):
         raise DefinitionError(f"memory={given!r} is no memory: write one like Window(rounds=5), of fsm_agent.memory")
     found: Memory = given
     return found

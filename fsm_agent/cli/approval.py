@@ -21,8 +21,8 @@ from fsm_agent.visible import safe
 
 try:
     import termios
-except ImportError:  # Windows
-    termios = None  # type: ignore[assignment]  # as the line above says
+except ImportError:
+    termios = None  # type: ignore[assignment]  # Windows has none, and mypy knows the name as a module
 
 __all__ = ["approver_for"]
 

@@ -9,7 +9,18 @@ from typing import Protocol, runtime_checkable
 from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block
 
-__all__ = ["Compacting", "Full", "Memory", "MessageWindow", "Window", "at_least", "is_round", "pinned", "unsummarised"]
+__all__ = [
+    "Compacting",
+    "Full",
+    "Memory",
+    "MessageWindow",
+    "Window",
+    "at_least",
+    "is_memory",
+    "is_round",
+    "pinned",
+    "unsummarised",
+]
 
 
 @runtime_checkable
@@ -125,6 +136,11 @@ def pinned(history: Sequence[Block], start: int) -> list[Block]:
         if one.kind == "task" and (not kept or one.turn in turns or one.turn == newest):
             kept.append(one)
     return kept
+
+
+def is_memory(given: object) -> bool:
+    """True for a strategy: an object with a `view`, not its class."""
+    return not isinstance(given, type) and callable(getattr(given, "view", None))
 
 
 def at_least(least: int, owner: str, name: str, given: object, instead: str) -> None:

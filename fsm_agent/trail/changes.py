@@ -11,6 +11,7 @@ from fsm_agent.context import Context
 from fsm_agent.effects import Call
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.memory import Memory
+from fsm_agent.memory.views import is_memory
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.signature import signature
@@ -39,7 +40,7 @@ class Change:
         for name, given in mappings.items():
             if not isinstance(given, Mapping):
                 raise DefinitionError(f"{name} in Change is a {type(given).__name__}; give a mapping")
-        if self.memory is not None and not callable(getattr(self.memory, "view", None)):
+        if self.memory is not None and not is_memory(self.memory):
             raise DefinitionError(f"memory={self.memory!r} is no memory: change it to one of fsm_agent.memory")
 
     def data(self) -> dict[str, Any]:

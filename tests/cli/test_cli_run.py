@@ -342,13 +342,12 @@ def test_a_narrow_encoding_does_not_break_the_output(here: Path) -> None:
 
 def test_log_is_one_json_object_a_line_and_leaves_structlog_alone() -> None:
     """--log shows the events of the transitions instead of the view, on a logger of its own."""
-    before = structlog.get_config()
+    before = (structlog.is_configured(), structlog.get_config())
     done = run_with([SUM, "It is 14."], "--log", "--quiet")
     events = [json.loads(line) for line in done.err.splitlines()]
     assert {one["event"] for one in events} == {"fsm.transition"}
     assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
-    assert not structlog.is_configured()
-    assert structlog.get_config() == before
+    assert (structlog.is_configured(), structlog.get_config()) == before
 
 
 # ---------------------------------------------------------------- options

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,19 @@ async def test_a06_task_cancel_propagates_and_leaves_a_terminal_run(where: str) 
         assert (await agent.ainvoke("again", THREAD)).answer == "second"
 
 
+def hanging() -> tuple[Callable[[], Awaitable[str]], asyncio.Event]:
+    """An async tool that never returns, and the event that says that it was called."""
+    waiting = asyncio.Event()
+
+    async def hangs() -> str:
+        """Hang."""
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    return hangs, waiting
+
+
 async def test_a06_a_time_out_of_the_caller_is_a_time_out() -> None:
     """`asyncio.timeout` around a run raises TimeoutError at once; the run is terminal."""
     seen = Seen()
@@ -260,13 +273,7 @@ async def test_a06_a_time_out_of_the_caller_is_a_time_out() -> None:
 
 async def test_a06_a_failing_sibling_of_a_task_group_stops_the_run() -> None:
     """In a TaskGroup the failure of another task cancels the run, and only the real error comes out."""
-    seen, waiting = Seen(), asyncio.Event()
-
-    async def hangs() -> str:
-        """Hang."""
-        waiting.set()
-        await asyncio.Event().wait()
-        return "never"
+    seen, (hangs, waiting) = Seen(), hanging()
 
     async def fails() -> None:
         await waiting.wait()
@@ -288,13 +295,7 @@ async def test_a06_a_failing_sibling_of_a_task_group_stops_the_run() -> None:
 
 async def test_a06_cancelled_by_the_agent_and_by_the_task_at_once() -> None:
     """Both at once: the task's own cancellation is not swallowed, and there is one ending."""
-    seen, waiting = Seen(), asyncio.Event()
-
-    async def hangs() -> str:
-        """Hang."""
-        waiting.set()
-        await asyncio.Event().wait()
-        return "never"
+    seen, (hangs, waiting) = Seen(), hanging()
 
     with ScriptedModel([call("hangs")]) as model:
         agent = make(model, [hangs], observers=[seen])
@@ -311,13 +312,7 @@ async def test_a06_cancelled_by_the_agent_and_by_the_task_at_once() -> None:
 
 async def test_a06_a_task_cancelled_after_its_run_is_not_uncancelled() -> None:
     """Cancelling the run leaves the surrounding task alive and well: what follows it in the task goes on."""
-    waiting = asyncio.Event()
-
-    async def hangs() -> str:
-        """Hang."""
-        waiting.set()
-        await asyncio.Event().wait()
-        return "never"
+    hangs, waiting = hanging()
 
     with ScriptedModel([call("hangs")]) as model:
         agent = make(model, [hangs])

@@ -332,6 +332,7 @@ def test_a_run_pauses_before_a_state_and_goes_on_with_other_arguments(tmp_path: 
         lambda agent: agent.resume("r", change={"limits": {"max_steps": 9}}),
         lambda agent: agent.resume("r", change=Change(limits=9)),  # type: ignore[arg-type]  # wrong on purpose
         lambda agent: agent.resume("r", change=Change(memory="full")),  # type: ignore[arg-type]  # as above
+        lambda agent: agent.resume("r", change=Change(memory=Full)),  # type: ignore[arg-type]  # as above
         lambda agent: agent.resume("r", change=Change(arguments={"call_1_0": 9})),  # type: ignore[dict-item]  # as above
         lambda agent: agent.pause_at(after_step="2"),
     ],
