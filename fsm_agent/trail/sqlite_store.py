@@ -43,6 +43,8 @@ __all__ = ["SQLiteTrail", "Synchronous"]
 Synchronous = Literal["EXTRA", "FULL", "NORMAL"]
 
 
+_LOG_PAGES: Final = 200
+"""The write-ahead log begins anew after so many pages. A sync of a log that is written over costs half of one that makes the file longer."""
 _READ_ONLY: Final = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
 
 
@@ -268,6 +270,7 @@ class SQLiteTrail:
                 if log != "wal":
                     said = f"{self.path} cannot have a write-ahead log (it says {log!r}): put it on a local disk"
                     raise TrailError(said)
+                link.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             for table, columns in TABLES.items():
                 link.execute(f"SELECT {columns} FROM {table} LIMIT 0")  # noqa: S608 - constants
         except BaseException:

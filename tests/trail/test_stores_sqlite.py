@@ -338,6 +338,16 @@ def test_what_is_asked_meanwhile_is_committed_at_once(path: Path, store: SQLiteT
         assert statements.count("COMMIT") <= 2
 
 
+def test_the_log_of_a_long_run_does_not_grow(path: Path, store: SQLiteTrail) -> None:
+    """The write-ahead log begins anew every few hundred pages: each sync of a log that grows costs twice as much."""
+    log, seen = path.with_name("runs.db-wal"), set()
+    for seq in range(500):
+        store.append(batch(entries=entries(seq, seq, word="x" * 3000)), here=True).result(0)
+        seen.add(log.stat().st_size)
+    assert max(seen) < 2**20
+    assert len(store.read("r")) == 500
+
+
 def test_ctrl_c_in_a_commit_leaves_the_store_usable(store: SQLiteTrail, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that writes by itself may be interrupted: nothing of the append is there, and the next one works."""
     store.append(batch(entries=entries(0, 0)), here=True).result(0)
