@@ -25,7 +25,6 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = ["ModelPerformer"]
 
-_TOKEN_HANDLERS: Final = frozenset({"_AstreamEventsCallbackHandler", "LogStreamCallbackHandler"})
 _REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
@@ -264,9 +263,16 @@ def _shown(effect: CallModel, job: Job) -> bool:
 
 
 def _wants_tokens(job: Job) -> bool:
-    callbacks = job.config.get("callbacks")
-    handlers = getattr(callbacks, "handlers", ())
-    return any(type(one).__name__ in _TOKEN_HANDLERS for one in handlers)
+    """Whether LangChain would stream inside `invoke` for a handler (its own event streams, LangGraph's of messages), and mend a cut call.
+
+    For one that takes events instead of chunks it mends nothing, and such a handler has no use for a stream of ours.
+    """
+    handlers = getattr(job.config.get("callbacks"), "handlers", ())
+    return any(hasattr(one, "tap_output_iter") and not _takes_events(one) for one in handlers)
+
+
+def _takes_events(taker: object) -> bool:
+    return any(base.__name__ == "_V2StreamingCallbackHandler" for base in type(taker).__mro__)
 
 
 async def _within(work: Any, seconds: float) -> Any:

@@ -979,6 +979,51 @@ async def test_astream_events_shows_tokens_and_tools_and_changes_nothing() -> No
     assert (kinds[0], kinds[-1]) == ("on_chain_start", "on_chain_end")
 
 
+class Tap(BaseCallbackHandler):
+    """A handler that LangChain streams for, as LangGraph has one for its stream mode "messages"."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+
+    def tap_output_iter(self, run_id: UUID, output: Iterator[Any]) -> Iterator[Any]:
+        """Pass them on."""
+        return output
+
+    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Pass them on."""
+        return output
+
+    def on_llm_new_token(self, token: Any, **kwargs: Any) -> None:
+        """Keep it."""
+        self.tokens.append(token)
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_a_handler_that_wants_tokens_gets_them_and_a_cut_call_is_not_run(way: str) -> None:
+    """LangGraph's stream of messages: `invoke` streams for its handler too, and what was cut off is read as strictly as ever."""
+    executed: list[str] = []
+
+    def purge(scope: str = "all") -> str:
+        """Purge."""
+        executed.append(scope)
+        return "purged"
+
+    from fsm_agent.testing import Call
+
+    tap = Tap()
+    model = ScriptedModel([Call("purge", '{"scope": "tm'), "one two three"])
+    items_of(make(model, [purge]), "go", way, {"callbacks": [tap]})
+    assert executed == []
+    assert "".join(tap.tokens) == "one two three"
+    asked = Tap()
+    with server(["one two three"]) as openai:
+        items_of(make("openai:fake", base_url=openai.base_url), "go", way, {"callbacks": [asked]})
+        assert [request.stream for request in openai.requests] == [True]
+    assert "".join(asked.tokens) == "one two three"
+
+
 # ---------------------------------------------------------------- loops, time-outs, interrupts
 
 
