@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
 from langchain_core.callbacks import (
+    AsyncCallbackManager,
     AsyncCallbackManagerForChainRun,
     AsyncCallbackManagerForToolRun,
     CallbackManager,
@@ -35,6 +36,7 @@ __all__ = ["CallbackFailed", "ToolTrace", "Trace"]
 
 _UNTRACED: Final[RunnableConfig] = {"callbacks": CallbackManager(handlers=[], parent_run_id=UUID(int=0))}
 """Nobody listens. But there is a run: outside of one, LangChain lets no tool dispatch events of its own."""
+_Manager = TypeVar("_Manager", CallbackManager, AsyncCallbackManager)
 
 
 class CallbackFailed(Exception):
@@ -55,18 +57,18 @@ class ToolTrace:
     @classmethod
     def begin(cls, job: Job, tool: Tool, call: Call) -> Self:
         """Tell the callbacks that `call` starts. Without any, nothing is told."""
-        if not job.traced:
+        if not job.traced and not _listened(tool):
             return cls(job.config)
-        manager = get_callback_manager_for_config(job.config)
+        manager = _with_own(get_callback_manager_for_config(job.config), tool)
         run = manager.on_tool_start(_described(tool), canonical(dict(call.arguments)), **_details(call))
         return cls(patch_config(job.config, callbacks=run.get_child()), run=run)
 
     @classmethod
     async def abegin(cls, job: Job, tool: Tool, call: Call) -> Self:
         """The same on the event loop of the run."""
-        if not job.traced:
+        if not job.traced and not _listened(tool):
             return cls(job.config)
-        manager = get_async_callback_manager_for_config(job.config)
+        manager = _with_own(get_async_callback_manager_for_config(job.config), tool)
         run = await manager.on_tool_start(_described(tool), canonical(dict(call.arguments)), **_details(call))
         return cls(patch_config(job.config, callbacks=run.get_child()), arun=run)
 
@@ -112,6 +114,19 @@ def _within(config: RunnableConfig) -> Iterator[None]:
         yield
     finally:
         var_child_runnable_config.reset(token)
+
+
+def _listened(tool: Tool) -> bool:
+    """Whether a LangChain tool has callbacks of its own, so that somebody listens to it whoever listens to the run."""
+    return tool.source is not None and bool(tool.source.callbacks or tool.source.verbose)
+
+
+def _with_own(manager: _Manager, tool: Tool) -> _Manager:
+    """`manager` with the callbacks, tags and metadata that a LangChain tool has itself: for its call, and nothing that runs inside."""
+    source = tool.source
+    if source is None or not (_listened(tool) or source.tags or source.metadata):
+        return manager
+    return manager.configure(manager, source.callbacks, source.verbose, None, source.tags, None, source.metadata)
 
 
 def _described(tool: Tool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from langchain_core.runnables import (
     RunnableParallel,
     RunnablePassthrough,
 )
+from langchain_core.tools import StructuredTool
 from langchain_core.tools import tool as langchain_tool
 from langchain_core.tracers.context import collect_runs
 
@@ -682,6 +683,37 @@ def test_without_handlers_nothing_is_traced(way: str, monkeypatch: pytest.Monkey
     with ScriptedModel([call("add", a=1, b=2), "3"]) as model:
         result = run(make(model, [add]), "1+2", way)
     assert result.results[0].text == "3"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("way", WAYS)
+def test_callbacks_of_a_tool_itself_are_told_its_calls(way: str, kind: str) -> None:
+    """A LangChain tool's own callbacks, tags and metadata are of its calls, also where nobody listens to the run."""
+    inner: RunnableLambda[int, int] = RunnableLambda(lambda value: value + 1)
+
+    async def abump(a: int) -> int:
+        """Add one."""
+        return int(await inner.ainvoke(a))
+
+    @langchain_tool
+    def bump(a: int) -> int:
+        """Add one."""
+        return inner.invoke(a)
+
+    own, outer = Recorder(), Recorder()
+    made = StructuredTool.from_function(coroutine=abump, name="bump") if kind == "async" else bump
+    made.callbacks, made.tags, made.metadata = [own], ["slow"], {"team": "a"}
+    with ScriptedModel([call("bump", a=1), "2", call("bump", a=1), "2"]) as model:
+        agent = make(model, [made])
+        run(agent, "go", way)
+        assert own.names() == ["on_tool_start", "on_tool_end"]
+        run(agent, "go", way, {"callbacks": [outer], "tags": ["host"]})
+    assert own.names() == ["on_tool_start", "on_tool_end"] * 2
+    (told,) = outer.of("on_tool_start")
+    assert set(told.tags) == {"slow", "host"}
+    assert told.metadata["team"] == "a"
+    (child,) = [event for event in outer.of("on_chain_start") if event.parent == told.run_id]
+    assert set(child.tags) == {"host"}
 
 
 @pytest.mark.parametrize("way", WAYS)
