@@ -44,7 +44,7 @@ Synchronous = Literal["EXTRA", "FULL", "NORMAL"]
 
 
 _LOG_PAGES: Final = 200
-"""The write-ahead log begins anew after so many pages. A sync of a log that is written over costs half of one that makes the file longer."""
+"""The write-ahead log begins anew after so many pages. A sync of a log that is written over costs half of one that makes it longer."""
 _READ_ONLY: Final = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
 
 
