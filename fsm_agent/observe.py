@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from types import NoneType
 from typing import Any, Protocol, TextIO
 
 from fsm_agent.machine import Evaluated
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 EVENT_NAME = "fsm.transition"
-_NUMBERS = frozenset({int, bool})
+_AS_THEY_ARE = frozenset({int, bool, NoneType})
 _VALUE_CHARS = 200
 
 
@@ -70,13 +71,14 @@ def event_of(record: Transitioned) -> dict[str, Any]:
 
 
 def _asked(guard: Evaluated) -> dict[str, Any]:
-    """A guard with the values it compared: whole numbers as they are, anything else as short redacted text."""
+    """A guard with the values it compared: numbers as they are, anything else as short redacted text."""
     name, result, values = guard
-    asked: dict[str, Any] = {"name": name, "result": result}
+    asked: dict[str, Any] = {"name": name, "result": result, **values}
     for key, value in values.items():
-        if key in ("name", "result"):
-            continue
-        asked[key] = value if value is None or type(value) in _NUMBERS else _shown(value)
+        if type(value) not in _AS_THEY_ARE and value != "":
+            asked[key] = _shown(value)
+    if "name" in values or "result" in values:
+        asked["name"], asked["result"] = name, result
     return asked
 
 
