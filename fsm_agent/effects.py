@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter
 from fsm_agent.frozen import quick
 
 __all__ = [
+    "CAP_REACHED",
     "Answer",
     "Answered",
     "Approve",
@@ -69,6 +70,8 @@ class Usage:
 
 
 NO_USAGE: Final = Usage()
+CAP_REACHED: Final = "cap_reached"
+"""Among the repairs of a reply: it is as long as its cap, and no label says that it was cut."""
 
 
 def _in_order(value: Any) -> Any:
@@ -243,7 +246,7 @@ Effect = CallModel | CallTools | Wait | AskHuman
 class Replied:
     """The model's finished reply, strictly re-read.
 
-    `truncated`: the server says that it was cut, or its cap was reached. `refusal`: the model's own words for declining.
+    `truncated`: the server says that it was cut. `refusal`: the model's own words for declining.
     `unreadable`: why the client library could make nothing of the reply. `prompt_tokens`: what the server reported, None when it did not.
     """
 
@@ -258,6 +261,11 @@ class Replied:
     repairs: tuple[str, ...] = ()
     at: float = 0.0
     kind: Literal["replied"] = "replied"
+
+    @property
+    def may_be_cut(self) -> bool:
+        """True when the server says that it was cut, and when it is as long as its cap: then arguments that are missing were cut off."""
+        return self.truncated or CAP_REACHED in self.repairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

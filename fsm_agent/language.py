@@ -19,6 +19,7 @@ class Texts:
     empty_reply: str
     malformed: str
     truncated: str
+    truncated_call: str
     lost_call: str
     not_a_tool_call: str
     thought: str
@@ -73,6 +74,7 @@ EN: Final = Texts(
     empty_reply="Your last reply was empty. Either call one tool or give the final answer.",
     malformed="Your last reply could not be read: {detail}. {fix}",
     truncated="Your last reply was cut off before its end, so nothing of it was executed. Send a shorter one.",
+    truncated_call="This call was cut off before its end, so it was not executed. Send a shorter one.",
     lost_call="Your last reply was to call a tool, but no call arrived, only text. Call the tool again. If nothing is left to do, give the final answer.",
     not_a_tool_call="Send one complete and valid JSON object.",
     thought="Noted. Now call a tool or give the final answer.",
@@ -140,6 +142,7 @@ ZH: Final = Texts(
     empty_reply="你上一次的回复是空的。请调用一个工具，或者给出最终答案。",
     malformed="无法读取你上一次的回复：{detail}。{fix}",
     truncated="你上一次的回复被截断了，因此没有执行其中任何内容。请发送更短的回复。",
+    truncated_call="这次调用在结尾之前被截断了，因此没有执行。请发送更短的调用。",
     lost_call="你上一次的回复本应调用工具，但只收到了文字，没有收到调用。请重新调用；如果没有要做的事了，请给出最终答案。",
     not_a_tool_call="请发送一个完整且合法的 JSON 对象。",
     thought="已记录。现在请调用一个工具，或者给出最终答案。",

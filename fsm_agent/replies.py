@@ -16,7 +16,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from pydantic import ValidationError
 
-from fsm_agent.effects import NO_USAGE, ModelFailed, RawCall, Replied, Usage
+from fsm_agent.effects import CAP_REACHED, NO_USAGE, ModelFailed, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
 from fsm_agent.overflow import read_overflow
 from fsm_agent.redact import redact_text
@@ -206,6 +206,7 @@ def _replied(
     text, refusal = _seen(well_formed(text)), well_formed(refusal)
     written = 0 if says_output(usage) else _written(text, calls)
     counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
+    cut = finish.lower() in _CUT
     capped = cap is not None and counted.output >= cap
     return Replied(
         text=text,
@@ -213,9 +214,9 @@ def _replied(
         usage=counted,
         prompt_tokens=prompt_tokens,
         finish=finish,
-        truncated=finish.lower() in _CUT,
+        truncated=cut,
         refusal=refusal,
-        repairs=("cap_reached",) if capped and finish.lower() not in _CUT else (),
+        repairs=("cut_by_label",) if cut else (CAP_REACHED,) if capped else (),
         at=at,
     )
 

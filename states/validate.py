@@ -165,7 +165,7 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
 def _unreadable(ctx: Context, fault: Malformed | None) -> tuple[str, str]:
     """The kind and the text of the refusal of arguments that cannot be read."""
     if fault is None or fault.kind == "truncated":
-        return "truncated", ctx.texts.truncated
+        return "truncated", ctx.texts.truncated_call
     return "malformed", ctx.texts.malformed.format(detail=fault.detail, fix=ctx.texts.not_a_tool_call)
 
 

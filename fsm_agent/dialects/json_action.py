@@ -80,7 +80,7 @@ class JsonAction:
                 tuple(
                     one
                     for raw in reply.calls
-                    for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated)
+                    for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut)
                 )
             )
         _, text = split_thinking(reply.text)

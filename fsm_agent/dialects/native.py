@@ -66,7 +66,7 @@ class Native:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
             _, text = split_thinking(reply.text)
-            asked = [requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated) for raw in reply.calls]
+            asked = [requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut) for raw in reply.calls]
             return Calls(asked[0] if len(asked) == 1 else tuple([one for several in asked for one in several]), text)
         return read_text(reply, tools, recover=self.recover_text_calls)
 

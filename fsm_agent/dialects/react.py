@@ -66,12 +66,12 @@ class React:
         if reply.unreadable:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
-            calls = [requested(raw.id, raw.name, raw.arguments, truncated=reply.truncated) for raw in reply.calls]
+            calls = [requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut) for raw in reply.calls]
             return Calls(tuple(one for several in calls for one in several))
         _, text = split_thinking(reply.text)
         if not text.strip():
             return Unreadable("truncated", "") if reply.truncated else Empty()
-        said = _named(parse_react(reply.text, truncated=reply.truncated), tools)
+        said = _named(parse_react(reply.text, truncated=reply.may_be_cut), tools)
         return _reading(said, text, truncated=reply.truncated)
 
     def keep_round(

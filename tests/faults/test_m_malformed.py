@@ -79,6 +79,50 @@ def test_m03_control_complete_arguments_at_the_cap_run_and_are_flagged(way: str)
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("label", ["length", "max_tokens"])
+def test_m03_complete_arguments_under_the_label_of_a_cut_run_and_are_flagged(way: str, label: str) -> None:
+    """Complete arguments of a reply that its server calls cut run, and the record says so."""
+    ledger = Ledger()
+    whole = reply("", Call("purge", '{"scope": "tmp"}'), finish_reason=label)
+    with ScriptedModel([whole, "done"]) as model:
+        result = run(make(model, [purge_of(ledger)]), "clean up", way)
+    assert ledger.entries == [{"scope": "tmp"}]
+    assert "cut_by_label" in repairs_of(result)
+
+
+_AT_THE_CAP = {
+    "native": reply("", Call("purge", ""), usage=(10, 20), finish_reason="tool_calls"),
+    "json_action": reply("", Call("purge", ""), usage=(10, 20), finish_reason="tool_calls"),
+    "react": reply("Thought: clean\nAction: purge\nAction Input:", usage=(10, 20)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect", sorted(_AT_THE_CAP))
+def test_m03_arguments_that_had_not_begun_at_the_cap_are_not_those_of_no_arguments(way: str, dialect: str) -> None:
+    """A reply that reached its cap before its arguments began is not executed with all defaults, whatever its label."""
+    ledger = Ledger()
+    done = {"native": "done", "json_action": '{"action": "FINISH", "action_input": {"answer": "done"}}'}
+    with ScriptedModel([_AT_THE_CAP[dialect], done.get(dialect, "Final Answer: done")]) as model:
+        result = run(make(model.bind(max_tokens=20), [purge_of(ledger)], dialect=dialect), "clean up", way)
+    assert (result.status, result.answer, len(ledger)) == (Status.COMPLETED, "done", 0)
+    assert "cut off" in model.requests[1].text
+
+
+@pytest.mark.parametrize(("task", "told"), [("clean up", "This call was cut off"), ("清理", "这次调用")])
+def test_m03_a_cut_call_beside_a_whole_one_is_told_of_alone(task: str, told: str) -> None:
+    """The whole call of a cut reply runs, and what is told of the cut one does not say that nothing ran."""
+    ledger = Ledger()
+    both = reply("", Call("purge", '{"scope": "tmp"}'), Call("purge", '{"scope": "lo'), finish_reason="length")
+    with ScriptedModel([both, "done"]) as model:
+        run(make(model, [purge_of(ledger)]), task)
+    assert ledger.entries == [{"scope": "tmp"}]
+    whole, cut = answers_in(model.requests[1])
+    assert whole.text == "purged tmp"
+    assert cut.text.startswith(told)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("label", ["tool_calls", "stop", None, "length"])
 def test_m03_the_real_client_and_a_cut_call(way: str, label: str | None) -> None:
     """Through the real client, streamed or not, a cut call is never completed and run, under no label."""
