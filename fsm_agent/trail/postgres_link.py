@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final, LiteralString, TypeVar
@@ -116,6 +117,7 @@ class Link:
         self._reads_only = reads_only
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._dropped: weakref.finalize[..., Link] | None = None
         self._closed = False
 
     def run(self, work: Callable[[Connection, bool], Answer]) -> Answer:
@@ -137,7 +139,7 @@ class Link:
             except (psycopg.Error, UnicodeError) as error:
                 if not connection.closed:
                     raise self._refused(error) from error
-                self._connection = None
+                self._taken_away()
                 raise self._refused(error, ServerAway) from error
 
     def _refused(self, error: Exception, kind: type[TrailError] = TrailError) -> TrailError:
@@ -163,10 +165,13 @@ class Link:
                 raise self._refused(error, ServerAway if lost else TrailError) from error
             raise
         self._connection = connection
+        # A store that nobody has any more takes none of the server's connections.
+        self._dropped = weakref.finalize(self, connection.close)
+        self._dropped.atexit = False
         return connection
 
     def _opened_again(self) -> Connection:
-        self._connection = None
+        self._taken_away()
         until = time.monotonic() + self._reconnect
         pause = _SHORTEST_PAUSE
         while True:
@@ -223,12 +228,21 @@ class Link:
         """Close the connection, once the work that it does is done; nothing opens it again."""
         with self._lock:
             self._closed = True
-            connection, self._connection = self._connection, None
+            connection = self._taken_away()
             if connection is not None:
                 connection.close()
 
     def inherited(self) -> Connection | None:
         """The connection, taken away without a word to the server: for a forked child, whose parent goes on using it."""
         self._lock = threading.Lock()
+        connection = self._taken_away()
+        if connection is not None:
+            # As one of a pool, which ends with its program: psycopg does not complain that the child leaves it open.
+            connection._pool = None
+        return connection
+
+    def _taken_away(self) -> Connection | None:
+        if self._dropped is not None:
+            self._dropped.detach()
         connection, self._connection = self._connection, None
         return connection

@@ -27,14 +27,17 @@ _PATIENCE: Final = 60.0
 
 
 class _Asked(NamedTuple, Generic[Ask]):
-    """Something to be written, and the future of its answer."""
+    """Something to be written, and the future of its answer. The scribe is kept, so that its store lives until it is written."""
 
+    scribe: Scribe[Ask]
     ask: Ask
     future: Future[Any]
 
 
 class Scribe(Generic[Ask]):
-    """A queue and its thread. The thread is begun by the first `put`, and is a daemon; the end of the interpreter waits for the queue.
+    """A queue and its thread, which the first `put` begins. It is a daemon, but the end of the interpreter waits for the queue.
+
+    The thread ends when nobody has the store any more.
 
     `perform` is given what is to be written, in order, and returns for each its answer or the exception that it failed with; it may be
     called by two threads at once. `let_go` is called when nothing more is going to be written.
@@ -67,18 +70,19 @@ class Scribe(Generic[Ask]):
                     raise TrailError(f"{self._name} is closed; open it again with a new object")
                 here = here and not self._waiting and self._here.acquire(blocking=False)
                 if not here and self._thread is None:
-                    thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                    thread = threading.Thread(target=_work, args=(self._queue,), name=self._name, daemon=True)
                     thread.start()
                     self._thread = thread
+                    weakref.finalize(self, self._queue.put, None).atexit = False
                 self._waiting += 1
                 if not here:
-                    self._queue.put(_Asked(ask, future))
+                    self._queue.put(_Asked(self, ask, future))
         except (TrailError, RuntimeError) as error:  # RuntimeError: no thread can be begun any more
             future.set_exception(error if isinstance(error, TrailError) else TrailError(f"{self._name}: {error}"))
             return future
         if here:
             try:
-                self._answer([_Asked(ask, future)])
+                self.answer([_Asked(self, ask, future)])
             finally:
                 self._here.release()
         return future
@@ -97,24 +101,8 @@ class Scribe(Generic[Ask]):
         if idle:
             self._here.release()
 
-    def _work(self) -> None:
-        queue, last, gathering = self._queue, False, 0.0
-        while not last:
-            taken = [queue.get()]
-            if gathering:
-                time.sleep(gathering)
-            while len(taken) < _AT_ONCE and not queue.empty():
-                taken.append(queue.get())
-            asked = [one for one in taken if one is not None]
-            last = len(asked) < len(taken)
-            if asked:
-                began = time.perf_counter()
-                self._answer(asked)
-                # Those who were just answered ask again in a moment: a short wait for them spares each second sync.
-                took = time.perf_counter() - began
-                gathering = min(took / 10, _GATHERING) if len(asked) > 1 and took > _SLOW else 0.0
-
-    def _answer(self, asked: Sequence[_Asked[Ask]]) -> None:
+    def answer(self, asked: Sequence[_Asked[Ask]]) -> None:
+        """Have it all written, and tell those who asked."""
         try:
             answers = self._perform([one.ask for one in asked])
         except BaseException as error:  # noqa: BLE001 - whoever waits is told, and the thread lives on for the others
@@ -126,6 +114,26 @@ class Scribe(Generic[Ask]):
                 one.future.set_exception(answer)
             else:
                 one.future.set_result(answer)
+
+
+def _work(queue: SimpleQueue[_Asked[Any] | None]) -> None:
+    """What the thread of a scribe does. It has nothing of the scribe's but the queue, so that it keeps no store alive while it waits."""
+    last, gathering = False, 0.0
+    while not last:
+        taken = [queue.get()]
+        if gathering:
+            time.sleep(gathering)
+        while len(taken) < _AT_ONCE and not queue.empty():
+            taken.append(queue.get())
+        asked = [one for one in taken if one is not None]
+        last = len(asked) < len(taken)
+        if asked:
+            began = time.perf_counter()
+            asked[0].scribe.answer(asked)
+            # Those who were just answered ask again in a moment: a short wait for them spares each second sync.
+            took = time.perf_counter() - began
+            gathering = min(took / 10, _GATHERING) if len(asked) > 1 and took > _SLOW else 0.0
+        del taken, asked
 
 
 # ---------------------------------------------------------------- the end of the interpreter, and fork()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -21,7 +22,7 @@ from fsm_agent.errors import RunHeld, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.trail import RunInfo, Stored, TrailStore
 from fsm_agent.trail.store import new_owner
 from tests.trail.conftest import Shelf
-from tests.trail.stores import batch, entries
+from tests.trail.stores import OPEN, batch, entries
 
 VALUE = b"value"
 DIGEST = hashlib.sha256(VALUE).hexdigest()
@@ -389,6 +390,27 @@ def test_runs_at_rest_hold_no_thread(shelf: Shelf) -> None:
         assert len(list(descriptors.iterdir())) <= files + 8
     assert len(shelf.reopen().runs()) == many
     assert {info.status for info in shelf.store.runs()} == {"suspended"}
+
+
+@durable
+def test_a_store_that_nobody_has_any_more_holds_neither_thread_nor_file(shelf: Shelf) -> None:
+    """A service that makes an agent for each request drops its stores unclosed: what they were asked is written, and nothing stays."""
+    descriptors = Path("/dev/fd")
+    files = len(list(descriptors.iterdir())) if descriptors.exists() else 0
+    threads = set(threading.enumerate())
+    for number in range(5):
+        dropped = OPEN[shelf.kind](shelf.place)
+        dropped.append(batch(f"run {number}", entries=entries(0, 2)))
+        del dropped
+    for thread in set(threading.enumerate()) - threads:
+        for _ in range(500):
+            if thread.is_alive():
+                gc.collect()
+                thread.join(0.01)
+        assert not thread.is_alive()
+    if descriptors.exists():
+        assert len(list(descriptors.iterdir())) <= files
+    assert {len(shelf.store.read(f"run {number}")) for number in range(5)} == {3}
 
 
 # ---------------------------------------------------------------- after a restart
