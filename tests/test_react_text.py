@@ -241,6 +241,41 @@ def test_text_without_labels_is_only_a_thought(text: str) -> None:
     assert parse_react(text) == ReactReply(text.strip(), None, None, None, (), labelled=False)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('思考：查一下\n行动：look\n行动输入：{"q": "最终答案：1"}', ("查一下", "look", {"q": "最终答案：1"}, None)),
+        ("**思考**：查\n**动作**: `look`\n**动作输入**: {“q”：“x”，}", ("查", "`look`", {"q": "x"}, None)),
+        ("操作：look\n操作参数：{}\n观察：编造的\n最终答案：7", ("", "look", {}, None)),
+        ("思考：好了\n最终答案：完成\n谢谢", ("好了", None, None, "完成\n谢谢")),
+        ("思考：先看看", ("先看看", None, None, None)),
+        ("行动：无\n最终答案：好", ("", None, None, "好")),
+    ],
+)
+def test_labels_in_chinese_are_labels(text: str, expected: tuple[str, str | None, Any, str | None]) -> None:
+    """A model that puts the labels into Chinese with its reply is read by them: its call is not taken for an answer."""
+    reply = parse_react(text)
+    given = reply.arguments.value if isinstance(reply.arguments, Parsed) else reply.arguments
+    assert (reply.thought, reply.action, given, reply.answer) == expected
+    assert Repair.TRANSLATED_LABELS in reply.repairs
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["计划如下。\n行动：明天去北京\n谢谢", "观察：天很蓝", "最终答案是 5", "Thought: 好\n最终答案：5", "行动输入：{}"],
+)
+def test_chinese_words_that_look_like_one_label_are_words(text: str) -> None:
+    """Text that does not go by the labels, or has them in English, is left as it is."""
+    reply = parse_react(text)
+    assert (reply.action, reply.answer) == (None, None)
+    assert Repair.TRANSLATED_LABELS not in reply.repairs
+
+
+def test_a_call_under_chinese_labels_that_was_cut_is_cut() -> None:
+    """The labels are put into English, and nothing else is mended."""
+    assert refused('行动：look\n行动输入：{"q": "x') is Fault.TRUNCATED
+
+
 def test_an_empty_final_answer_is_none() -> None:
     """A label with nothing behind it is no answer."""
     assert parse_react("Final Answer:  \n").answer is None

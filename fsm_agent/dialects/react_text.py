@@ -34,8 +34,22 @@ _LABEL: Final = re.compile(
     r"(?:[ \t]*+[0-9]{1,3})?+[ \t*_]*+[:：]\**+",
     re.IGNORECASE | re.MULTILINE,
 )
+_CHINESE_LABEL: Final = re.compile(
+    r"^[ \t>#*_-]*+(?:(?P<thought>思考|想法)|(?P<input>(?:行动|动作|操作)(?:的)?(?:输入|参数))|(?P<action>行动|动作|操作)"
+    r"|(?P<answer>最终(?:答案|回答|答复))|(?P<observation>观察(?:结果)?))[ \t*_]*+[:：]\**+",
+    re.MULTILINE,
+)
+_ENGLISH: Final = {
+    "thought": "Thought:",
+    "input": "Action Input:",
+    "action": "Action:",
+    "answer": "Final Answer:",
+    "observation": "Observation:",
+}
 _INPUT_ON_THE_LINE: Final = re.compile(r"[^\n{]*?[ \t](\**action[ \t_]*+input)[ \t*_]*+[:：]\**+", re.IGNORECASE)
-_NO_ACTION: Final = frozenset({"", "-", "none", "n/a", "na", "null", "no action", "no action needed", "none needed"})
+_NO_ACTION: Final = frozenset(
+    {"", "-", "none", "n/a", "na", "null", "no action", "no action needed", "none needed", "无", "没有", "不需要"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +66,14 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
 
     The first action counts, and it outweighs a final answer. What follows an `Observation:` was invented by the model
     and is dropped. After `Final Answer:` only an action with an input is one; everything else belongs to the answer.
-    Labels inside the JSON of an input are text. `truncated` says that the reply was cut, as for `parse_arguments`.
+    Labels inside the JSON of an input are text. `truncated` says that the reply was cut, as for `parse_arguments`. Labels that a
+    model put into Chinese with the rest of its reply are read too.
     """
     _, body = split_thinking(text)
     repairs: list[str] = [Repair.THINKING] if body != text else []
+    if (english := _in_english(body)) != body:
+        body = english
+        repairs.append(Repair.TRANSLATED_LABELS)
     sections = _sections(body)
     kept = _before_observation(sections)
     if any(body[section.start : section.end].strip() for section in sections[len(kept) :]):
@@ -76,6 +94,21 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
     lost = Malformed(Fault.MISSING, "there is an Action Input without an Action") if stray else None
     labelled = any(section.label for section in sections)
     return ReactReply(thought, None, lost, None, tuple(repairs), labelled)
+
+
+def _in_english(body: str) -> str:
+    """The text with its Chinese labels in English, where it has no English ones and goes by them.
+
+    One label of the kind can stand in any text: it takes an action with an input, an answer, or a thought to begin with.
+    """
+    if body.isascii() or _LABEL.search(body) is not None:
+        return body
+    found = [one.lastgroup for one in _CHINESE_LABEL.finditer(body)]
+    begins = _CHINESE_LABEL.match(body.lstrip())
+    thinks = begins is not None and begins.lastgroup == "thought"
+    if not (thinks or "answer" in found or {"action", "input"} <= set(found)):
+        return body
+    return _CHINESE_LABEL.sub(lambda one: f"{_ENGLISH[str(one.lastgroup)]} ", body)
 
 
 def _sections(body: str) -> list[_Section]:

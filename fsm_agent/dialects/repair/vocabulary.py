@@ -58,6 +58,7 @@ class Repair(StrEnum):
     CALL_AS_TEXT = "call_as_text"
     DROPPED_OBSERVATION = "dropped_observation"
     ACTION_OVER_ANSWER = "action_over_answer"
+    TRANSLATED_LABELS = "translated_labels"
 
 
 @dataclass(frozen=True, slots=True)
