@@ -49,7 +49,11 @@ class Batch:
             if self._closed:
                 return None
             self.results[call.id] = result
-            return None if job.keep is None or isinstance(result, Stop) else job.keep(result)
+            if isinstance(result, Stop):
+                return None
+            kept = None if job.keep is None else job.keep(result)
+            job.ended.append(result)
+            return kept
 
     def close(self) -> None:
         """Take nothing more in."""

@@ -179,4 +179,5 @@ def rest_of(run: Run, effect: Effect, tools: Registry) -> Rest:
     again = tuple(call for call in missing if (tool := tools.resolve(call.tool)) is not None and tool.idempotent)
     doubt = tuple(call.id for call in missing if call not in again)
     order = tuple(call.id for call in effect.calls)
+    run.job.ended = list(known.values())
     return Rest(replace(effect, calls=again) if again else None, known, doubt, order)

@@ -337,10 +337,11 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody cancelled the run while this state's effect was due or under way."""
+    """Somebody cancelled the run while this state's effect was due or under way. `results` are of the calls that had ended before."""
 
     why: str = ""
     at: float = 0.0
+    results: tuple[Result, ...] = ()
     kind: Literal["cancelled"] = "cancelled"
 
 

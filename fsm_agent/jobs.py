@@ -68,7 +68,8 @@ HERE: Final = Here.HERE
 class Job:
     """The edge of one run. The only shared field is the cancellation, which any thread may ask for at any time.
 
-    `keep` is told each result of a batch as soon as it is there, and returns what to wait for before anything else happens.
+    `keep` is told each result of a batch as soon as it is there, and returns what to wait for before anything else happens. `ended` holds
+    them until the run moves on.
     `observed`: observers of the user's own are told of each transition, on the thread of the caller.
     """
 
@@ -83,6 +84,7 @@ class Job:
     attempt: int = 1
     cancel_reason: str | None = None
     keep: Callable[[Result], Future[None] | None] | None = None
+    ended: list[Result] = field(default_factory=list)
     _inbox: SimpleQueue[tuple[str, Any]] | None = None
     _task: asyncio.Task[Any] | None = None
     _loop: asyncio.AbstractEventLoop | None = None

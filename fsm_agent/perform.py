@@ -66,7 +66,7 @@ class Performer:
                     yield HERE
                     return self._ask(effect, job)
         except CancelRequested as request:
-            return Cancelled(str(request), job.now())
+            return Cancelled(str(request), job.now(), tuple(job.ended))
 
     def streams(self, effect: Effect, job: Job) -> TypeGuard[CallModel]:
         """Whether the outcome of `effect` comes in pieces on the event loop: see `astream`."""
@@ -87,7 +87,7 @@ class Performer:
                 case AskHuman():
                     return await on_task(job, self._aask(effect, job))
         except CancelRequested as request:
-            return Cancelled(str(request), job.now())
+            return Cancelled(str(request), job.now(), tuple(job.ended))
 
     async def astream(self, effect: CallModel, job: Job) -> AsyncGenerator[str | Outcome]:
         """The pieces of a streamed reply, and last the outcome."""

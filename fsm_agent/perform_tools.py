@@ -61,6 +61,7 @@ class ToolPerformer:
             if len(batch) == 1:
                 results.append((yield from self._one(batch[0], effect, job)))
                 kept = None if job.keep is None else job.keep(results[-1])
+                job.ended.append(results[-1])
                 if kept is not None:
                     kept.result()
             else:
@@ -74,6 +75,7 @@ class ToolPerformer:
         for batch in self._batches(effect):
             if len(batch) == 1 and job.keep is None and self._in_thread(batch[0]):
                 results.append(await self._alone(batch[0], effect, job))
+                job.ended.append(results[-1])
             else:
                 results.extend(or_stop(await on_task(job, self._gathered(batch, effect, job))))
         return Returned(results=tuple(results), at=job.now())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from fsm_agent.context import Context
+from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import Block, block
 
-__all__ = ["NOT_FAILURES", "close_round", "merge_results", "noted", "runnable"]
+__all__ = ["NOT_FAILURES", "close_round", "interrupted", "kept", "merge_results", "noted", "runnable"]
 
 NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 """Why a call did not run where that counts as no failure: a person refused it, it stands in the reply already, the run was broken off."""
@@ -28,6 +30,39 @@ def merge_results(results: Iterable[Result], newer: Iterable[Result]) -> tuple[R
     return tuple({result.call_id: result for result in (*results, *newer)}.values())
 
 
+def kept(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
+    """The context with the results of an attempt, each in place of an earlier one for the same call."""
+    # Only a retry, a fallback or a call that was in doubt finds earlier results of this round.
+    fresh = tuple([_named(ctx, result) for result in results]) if ctx.results else results
+    executed = len([result for result in fresh if result.executed])
+    return ctx.change(
+        at=at,
+        results=merge_results(ctx.results, fresh),
+        fresh=(*ctx.fresh, *fresh),
+        tool_calls=ctx.tool_calls + executed,
+    )
+
+
+def interrupted(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
+    """The context of a run that was cancelled while calls were under way: those that had ended took effect, and stay known."""
+    given = {one.call_id: one for one in results}
+    after = kept(ctx, tuple([given[call.id] for call in ctx.calls if call.id in given]), at)
+    fresh = {one.call_id: one for one in after.fresh[len(ctx.fresh) :]}
+    done = [Done(call, fresh[call.id]) for call in ctx.calls if call.id in fresh and fresh[call.id].ok]
+    return after.change(done=(*ctx.done, *done))
+
+
+def _named(ctx: Context, result: Result) -> Result:
+    """The result of a fallback says which tool failed and which one really ran."""
+    failed = next((one for one in ctx.results if one.call_id == result.call_id and one.tool != result.tool), None)
+    if failed is None or not result.ok:
+        return result
+    return replace(
+        result,
+        text=ctx.texts.fallback.format(failed=failed.tool, error=failed.text, tool=result.tool, text=result.text),
+    )
+
+
 def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     """The context with its open round written as one valid block: every call of the reply has a result.
 
@@ -38,8 +73,8 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     asked = _as_decided(ctx)
     have = {result.call_id: result for result in ctx.results} | _in_doubt(ctx, unanswered)
     results = [have.get(call.id) or not_executed(call, unanswered or ctx.texts.interrupted) for call in asked]
-    kept = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
-    return ctx.change(round=block("round", *kept, turn=ctx.turn), results=tuple(results), fresh=())
+    messages = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
+    return ctx.change(round=block("round", *messages, turn=ctx.turn), results=tuple(results), fresh=())
 
 
 def _in_doubt(ctx: Context, unanswered: str) -> dict[str, Result]:

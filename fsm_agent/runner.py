@@ -13,7 +13,7 @@ from typing import Any
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
-from fsm_agent.effects import CallModel, Cancelled, Effect, Outcome
+from fsm_agent.effects import CallModel, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
@@ -280,7 +280,7 @@ class Runner:
         except (UnknownRun, RunBusy):
             return False
         try:
-            run.stop(Cancelled(why, run.job.now()))
+            run.stop(run.cancelled(why))
             if run.trail is not None:
                 durable(conclude(run))
         except BaseException:
@@ -384,7 +384,7 @@ class Runner:
             run.stop(run.broke(error))
         else:
             why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
-            run.stop(Cancelled(why, run.job.now()))
+            run.stop(run.cancelled(why))
         return None if run.trail is None else conclude(run)
 
 

@@ -104,6 +104,8 @@ class Run:
         ctx = fired.ctx
         self.torn = True
         self.state, self.ctx = fired.row.target, ctx
+        if self.job.ended:
+            self.job.ended = []
         now = self.job.now()
         event, target = fired.row.event, fired.row.target
         failure = ctx.failure if ctx.failure is not None and event in _FAILURES else None
@@ -148,9 +150,14 @@ class Run:
     def broke(self, error: Exception) -> Broke | Cancelled:
         """The outcome that ends the run for a fault of the engine, or because somebody cancelled it."""
         if isinstance(error, CancelRequested):
-            return Cancelled(str(error), self.job.now())
+            return self.cancelled(str(error))
         said = redact_text(words_of(error))[:_ERROR_CHARS]
         return Broke(error=type(error).__name__, message=said, at=self.job.now())
+
+    def cancelled(self, why: str) -> Cancelled:
+        """The outcome that ends the run because somebody cancelled it, with the results that are there already."""
+        before = () if self.recovered is None else self.recovered.results.values()
+        return Cancelled(why, self.job.now(), (*before, *self.job.ended))
 
     def stop(self, outcome: Cancelled | Broke) -> Transitioned | None:
         """End the run from outside; None when it has already ended."""

@@ -8,6 +8,7 @@ from fsm_agent.alphabet import Event, State
 from fsm_agent.context import Context, Failure
 from fsm_agent.effects import Broke, Cancelled, Outcome
 from fsm_agent.machine import Fired, Machine
+from fsm_agent.rounds import interrupted
 
 __all__ = ["turn"]
 
@@ -18,7 +19,8 @@ def turn(machine: Machine, state: State, ctx: Context, outcome: Outcome | None) 
     Raises what a state, guard or dialect raises, and `fsm_agent.errors.IllegalTransition`.
     """
     if isinstance(outcome, Cancelled):
-        fired = machine.fire(state, Event.CANCELLED, ctx.change(at=outcome.at))
+        stopped = interrupted(ctx, outcome.results, outcome.at) if outcome.results else ctx.change(at=outcome.at)
+        fired = machine.fire(state, Event.CANCELLED, stopped)
         cause = fired.ctx.cause
         if outcome.why and cause is not None:
             return fired._replace(ctx=fired.ctx.change(cause=replace(cause, values={"why": outcome.why})))

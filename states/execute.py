@@ -9,7 +9,7 @@ from fsm_agent.alphabet import Event
 from fsm_agent.context import Context
 from fsm_agent.effects import Call, CallTools, Doubted, Outcome, Result, Returned
 from fsm_agent.ladder import retryable_calls
-from fsm_agent.rounds import merge_results, runnable
+from fsm_agent.rounds import kept, runnable
 from fsm_agent.states.base import Step, unexpected
 
 EVENTS: Final = frozenset({Event.EXECUTED, Event.DOUBTED})
@@ -44,19 +44,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         return _doubted(ctx, outcome)
     if not isinstance(outcome, Returned):
         raise unexpected("EXECUTE", outcome)
-    return Step(Event.EXECUTED, _kept(ctx, outcome.results, outcome.at))
-
-
-def _kept(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
-    # Only a retry, a fallback or a call that was in doubt finds earlier results of this round.
-    fresh = tuple([_named(ctx, result) for result in results]) if ctx.results else results
-    executed = len([result for result in fresh if result.executed])
-    return ctx.change(
-        at=at,
-        results=merge_results(ctx.results, fresh),
-        fresh=(*ctx.fresh, *fresh),
-        tool_calls=ctx.tool_calls + executed,
-    )
+    return Step(Event.EXECUTED, kept(ctx, outcome.results, outcome.at))
 
 
 def _doubted(ctx: Context, outcome: Doubted) -> Step:
@@ -69,22 +57,11 @@ def _doubted(ctx: Context, outcome: Doubted) -> Step:
             )
             for one in doubtful
         ]
-        return Step(Event.DOUBTED, _kept(ctx, (*outcome.results, *unknown), outcome.at))
+        return Step(Event.DOUBTED, kept(ctx, (*outcome.results, *unknown), outcome.at))
     # What an attempt before this one gave is no result of the call any more, and the round is open again.
     again = {(call.id, call.tool) for call in doubtful}
     results = tuple(result for result in ctx.results if (result.call_id, result.tool) not in again)
-    known = _kept(ctx.change(results=results, round=None), outcome.results, outcome.at)
+    known = kept(ctx.change(results=results, round=None), outcome.results, outcome.at)
     marked = {call.id: replace(call, doubt=True, needs_approval=True, approved=False) for call in doubtful}
     calls = tuple(marked.get(call.id, call) for call in ctx.calls)
     return Step(Event.DOUBTED, known.change(calls=calls))
-
-
-def _named(ctx: Context, result: Result) -> Result:
-    """The result of a fallback says which tool failed and which one really ran."""
-    failed = next((one for one in ctx.results if one.call_id == result.call_id and one.tool != result.tool), None)
-    if failed is None or not result.ok:
-        return result
-    return replace(
-        result,
-        text=ctx.texts.fallback.format(failed=failed.tool, error=failed.text, tool=result.tool, text=result.text),
-    )

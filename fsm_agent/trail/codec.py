@@ -14,6 +14,7 @@ from fsm_agent.effects import (
     Call,
     CallModel,
     CallTools,
+    Cancelled,
     Effect,
     Outcome,
     Result,
@@ -137,6 +138,9 @@ def outcome_data(outcome: Outcome) -> dict[str, Any]:
     """An outcome; of a batch only the ids of its calls, because each result has an entry of its own."""
     if isinstance(outcome, Returned):
         return {"kind": outcome.kind, "at": outcome.at, "calls": [one.call_id for one in outcome.results]}
+    if isinstance(outcome, Cancelled):
+        ended = {"ended": [one.call_id for one in outcome.results]} if outcome.results else {}
+        return {"kind": outcome.kind, "why": outcome.why, "at": outcome.at, **ended}
     return to_data(outcome)
 
 
@@ -147,6 +151,8 @@ def outcome_of(data: Mapping[str, Any], results: Mapping[str, Result]) -> Outcom
     """
     if data.get("kind") == "returned":
         return Returned(results=tuple(results[call_id] for call_id in data["calls"]), at=data["at"])
+    if data.get("kind") == "cancelled" and "ended" in data:
+        return Cancelled(data["why"], data["at"], tuple(results[call_id] for call_id in data["ended"]))
     outcome: Any = from_data("outcome", data)
     return outcome  # type: ignore[no-any-return] # the adapter of outcomes gives nothing else
 

@@ -202,7 +202,8 @@ def outcome_of(draw: Callable[[st.SearchStrategy[Any]], Any], effect: Effect, pl
     at = play.run.job.now()
     fate = draw(FATES)
     if fate == "cancelled":
-        return Cancelled("enough", at)
+        returned = draw(returns(effect, at)).results if isinstance(effect, CallTools) else ()
+        return Cancelled("enough", at, tuple(one for one in returned if draw(st.booleans())))
     if fate == "broke":
         return Broke(error="KeyError", message="x", at=at)
     match effect:

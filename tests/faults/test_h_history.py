@@ -15,6 +15,7 @@ from fsm_agent import Agent, Deny, Full, RunError, Status, StopReason, Window, t
 from fsm_agent.history import Block, block
 from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply, server
+from fsm_agent.trail import MemoryTrail, audit, replay
 from tests.faults.kit import (
     BOTH,
     PATIENCE,
@@ -249,6 +250,87 @@ async def test_h04_a_cancelled_task_leaves_a_thread_that_goes_on() -> None:
     assert second.answer == "second answer"
     assert_sendable(model.requests)
     assert len(answers_in(model.requests[1])) == 1
+
+
+def swift_and(slow: Any) -> list[Any]:
+    """A tool that returns at once, and `slow`."""
+
+    def swift(n: int) -> str:
+        """Be quick."""
+        return f"swift {n}"
+
+    return [swift, slow]
+
+
+SWIFT_THEN_SLOW = [call("swift", n=1), call("swift", n=2), call("slow", n=3), call("slow", n=4)]
+
+
+def told_after_a_stop(agent: Agent, model: ScriptedModel) -> None:
+    """What had ended is known as it was to the next turn and to the audit; only the others are in the dark."""
+    told = answers_in(model.requests[1])
+    assert [message.status for message in told] == ["success", "success", "error", "error"]
+    assert [message.text for message in told[:2]] == ["swift 1", "swift 2"]
+    assert all("unknown" in message.text for message in told[2:])
+    assert_sendable(model.requests)
+    if agent.trails is not None:
+        assert audit(agent.journal, "r", agent.setup).ok
+        ctx = replay(agent.journal.entries("r"), agent.setup).folded.ctx
+        assert (ctx.tool_calls, [done.result.text for done in ctx.done]) == (2, ["swift 1", "swift 2"])
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("store", [None, "trail"])
+def test_h04_what_had_ended_when_the_run_was_cancelled_stays_known(parallel: int, store: str | None) -> None:
+    """Two calls had returned when the run was cancelled: their results are kept, and the next turn does not think them unknown."""
+    started, release = threading.Event(), threading.Event()
+
+    def slow(n: int) -> str:
+        """Take long."""
+        started.set()
+        release.wait(PATIENCE)
+        return "too late"
+
+    config: RunnableConfig = {"configurable": {"thread_id": "t", "run_id": "r"}}
+    with ScriptedModel([SWIFT_THEN_SLOW, "second answer"]) as model:
+        trails = MemoryTrail() if store else None
+        agent = make(model, swift_and(slow), limits={"max_parallel": parallel}, store=trails)
+        first = in_thread(lambda: agent.invoke("first task", config))
+        assert started.wait(PATIENCE)
+        assert agent.cancel("r") is True
+        result = first()
+        release.set()
+        agent.invoke("second task", {"configurable": {"thread_id": "t"}})
+    assert (result.status, result.tool_calls) == (Status.CANCELLED, 2)
+    assert [one.text for one in result.results] == ["swift 1", "swift 2"]
+    told_after_a_stop(agent, model)
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("by", ["task", "agent"])
+async def test_h04_what_had_ended_when_the_task_was_cancelled_stays_known(parallel: int, by: str) -> None:
+    """The same on the event loop, cancelled from outside or by the agent."""
+    started = asyncio.Event()
+
+    async def slow(n: int) -> str:
+        """Take long."""
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    with ScriptedModel([SWIFT_THEN_SLOW, "second answer"]) as model:
+        agent = make(model, swift_and(slow), limits={"max_parallel": parallel}, store=MemoryTrail())
+        config: RunnableConfig = {"configurable": {"thread_id": "t", "run_id": "r"}}
+        task = asyncio.ensure_future(agent.ainvoke("first task", config))
+        await started.wait()
+        if by == "task":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            agent.cancel("r")
+            await task
+        await agent.ainvoke("second task", {"configurable": {"thread_id": "t"}})
+    told_after_a_stop(agent, model)
 
 
 LIMITS_THAT_STOP = {

@@ -31,7 +31,7 @@ def perform(play: Play, effect: Effect, outcome: Outcome) -> None:
     """Write down what a runner writes down around an effect."""
     begin(play.run, effect, asks_here=True, tools=play.run.ctx.setup.tools).result()
     keep = play.run.job.keep
-    if isinstance(outcome, Returned | Doubted) and keep is not None:
+    if isinstance(outcome, Returned | Doubted | Cancelled) and keep is not None:
         for result in outcome.results:
             keep(result)
 
