@@ -13,7 +13,7 @@ from fsm_agent.errors import DefinitionError
 __all__ = ["ENV_PREFIX", "Limits"]
 
 ENV_PREFIX: Final = "FSM_AGENT_"
-_NONE_WORDS: Final = frozenset({"", "none", "null", "off"})
+_NONE_WORDS: Final = frozenset({"none", "null", "off"})
 _ADAPTIVE: Final = "adaptive"
 _Steps = Annotated[
     Annotated[int, Field(ge=1, le=100_000), Tag("number")] | Annotated[Literal["adaptive"], Tag("word")],
@@ -124,16 +124,16 @@ class Limits(BaseModel):
     ) -> Limits:
         """Limits from `FSM_AGENT_<NAME>` variables, with `overrides` on top; "none" switches an optional limit off.
 
-        `beneath` are limits for what neither of them says (those of a profile).
+        A variable that is empty counts as one that is not set. `beneath` are limits for what neither of them says (those of a profile).
 
         Raises `DefinitionError` naming the variable when a value is not of its kind.
         """
         source = os.environ if environ is None else environ
         found: dict[str, Any] = {}
         for name in cls.model_fields:
-            text = source.get(ENV_PREFIX + name.upper())
-            if text is not None and name not in overrides:
-                found[name] = None if text.strip().lower() in _NONE_WORDS else text.strip()
+            text = source.get(ENV_PREFIX + name.upper(), "").strip()
+            if text and name not in overrides:
+                found[name] = None if text.lower() in _NONE_WORDS else text
         try:
             return cls(**{**(beneath or {}), **found, **overrides})
         except DefinitionError as error:

@@ -156,4 +156,4 @@ def show_limits(limits: Limits, given: GivenLimits, *, as_json: bool) -> None:
 def _origin(name: str, given: GivenLimits) -> str:
     if name in given:
         return "option"
-    return "environment" if f"{ENV_PREFIX}{name.upper()}" in os.environ else "default"
+    return "environment" if os.environ.get(f"{ENV_PREFIX}{name.upper()}", "").strip() else "default"

@@ -89,6 +89,7 @@ def test_the_table_as_markdown_has_one_line_a_row() -> None:
 def test_every_limit_is_listed_with_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """Option, environment or default."""
     monkeypatch.setenv("FSM_AGENT_MAX_NUDGES", "5")
+    monkeypatch.setenv("FSM_AGENT_MAX_RETRIES", "")
     shown = fsm("limits", "--max-steps", "9").out
     rows = {line.split()[0]: line.split()[1:3] for line in shown.splitlines() if line.strip()}
     assert rows["max_steps"] == ["9", "option"]

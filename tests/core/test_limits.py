@@ -230,10 +230,17 @@ def test_without_variables_the_defaults_hold() -> None:
     assert Limits.from_env({"FSM_AGENT_MODEL": "local:1.5b", "MAX_STEPS": "3", "fsm_agent_max_steps": "3"}) == Limits()
 
 
-@pytest.mark.parametrize("word", ["none", "None", "NULL", "off", "", "  "])
+@pytest.mark.parametrize("word", ["none", "None", "NULL", "off"])
 def test_an_optional_limit_can_be_switched_off_in_the_environment(word: str) -> None:
     """The words for "no limit" are taken for the limits that may be none."""
     assert Limits.from_env({"FSM_AGENT_TOKEN_BUDGET": word}).token_budget is None
+
+
+@pytest.mark.parametrize("name", ["TOKEN_BUDGET", "MAX_STEPS"])
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_variable_changes_no_limit(name: str, empty: str) -> None:
+    """A variable that a compose file or an env file leaves empty lifts no limit: the default holds."""
+    assert Limits.from_env({f"FSM_AGENT_{name}": empty}) == Limits()
 
 
 def test_a_limit_that_must_be_a_number_cannot_be_switched_off() -> None:
