@@ -326,6 +326,8 @@ SEEDS = [
         "[TOOL_CALLS]",
         "[TOOL_CALLS]a",
         "<function=a>",
+        "<function=a><parameter=q>",
+        "<parameter=q></parameter>",
         "functools",
         "functools ",
         '{"name":"lookup",',

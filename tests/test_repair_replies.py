@@ -178,6 +178,11 @@ def test_m15_anything_else_is_an_answer(text: str) -> None:
         ('{"function":{"name":"lookup","arguments":"{', Fault.TRUNCATED),
         ('[TOOL_CALLS]lookup{"q":"x', Fault.TRUNCATED),
         ('<function=lookup>{"q":"x', Fault.TRUNCATED),
+        ("<function=lookup>", Fault.TRUNCATED),
+        ("<tool_call><function=lookup><parameter=q>x", Fault.TRUNCATED),
+        ("<function=lookup><parameter=q>x</parameter>", Fault.TRUNCATED),
+        ("<function=lookup><parameter=q>x</parameter></function>", Fault.NOT_JSON),
+        ("<tool_call>\n<function=lookup>\n<parameter=q>\nx\n</parameter>\n</function>\n</tool_call>", Fault.NOT_JSON),
         ('<tool_call>{"name":"lookup","arguments":{"q": oops}}</tool_call>', Fault.NOT_JSON),
         ('{"name":"lookup","arguments":{"q":"say "hi""}}', Fault.NOT_JSON),
         ('{"name":"lookup","arguments":{"q":„x"}}', Fault.AMBIGUOUS),
@@ -193,6 +198,26 @@ def test_m15_a_cut_or_broken_call_is_no_answer_and_cannot_run(text: str, kind: F
     assert [call.name for call in found] == ["lookup"]
     assert isinstance(found[0].arguments, Malformed)
     assert found[0].arguments.kind is kind
+
+
+@pytest.mark.parametrize(
+    "text", ["<function=now></function>", "<tool_call>\n<function=now>\n</function>\n</tool_call>"]
+)
+def test_m15_a_closed_call_in_tags_without_arguments_has_none(text: str) -> None:
+    """Nothing between a name and its closing tag is no arguments; that is no text that failed."""
+    assert calls(text) == [("now", {})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=lookup><parameter=q>x</parameter></function> is how one calls",
+        "<function=other><parameter=q>x</parameter></function>",
+    ],
+)
+def test_m15_text_about_a_call_in_tags_is_an_answer(text: str) -> None:
+    """Words behind the tags, or a name that is not registered, make it an answer."""
+    assert parse_call_text(text, registered=TOOLS) is None
 
 
 # ------------------------------------------------------------------ thinking

@@ -11,7 +11,7 @@ from fsm_agent.dialects.repair.names import expand_parallel, resolve_name
 from fsm_agent.dialects.repair.reader import Break, read_value
 from fsm_agent.dialects.repair.reading import parse_arguments, value_of
 from fsm_agent.dialects.repair.thinking import split_thinking
-from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, CallText, Fault, Malformed, Repair
+from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, CallText, Fault, Malformed, Parsed, Repair
 
 __all__ = ["parse_call_text"]
 
@@ -23,6 +23,9 @@ _MARKUP: Final = re.compile(
 )
 _NAMED_MARKUP: Final = re.compile(
     r"<function=([A-Za-z0-9_.:-]{1,128})>|\[TOOL_CALLS\]\s*([A-Za-z0-9_.:-]{1,128})\s*(?:\[ARGS\])?(?=\s*\{)"
+)
+_TAGGED: Final = re.compile(
+    r"\s*+((?:<parameter=(?:(?!</parameter>).)*+(?:</parameter>|\Z)\s*+)*+)(</function>|\Z)", re.DOTALL | re.IGNORECASE
 )
 _BROKEN_HEAD: Final = re.compile(
     r"[\[\s]*\{\s*[\"'“](?:name|action|tool|tool_name|function)[\"'”]\s*:\s*(?:\{\s*[\"'“]name[\"'”]\s*:\s*)?"
@@ -57,6 +60,9 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
     while at < len(body):
         if (named := _NAMED_MARKUP.match(body, at)) is not None:
             hint, at, marked = named.group(1) or named.group(2), named.end(), True
+            if (tagged := _TAGGED.match(body, at)) is not None and (name := resolve_name(hint, registered)):
+                calls.append(CallText(name, _tagged(*tagged.groups())))
+                at, hint = tagged.end(), None
         elif (markup := _MARKUP.match(body, at)) is not None:
             marked = marked or markup.group()[0] in "<[f"
             at = markup.end()
@@ -69,6 +75,15 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
         else:
             return None
     return tuple(_with(call, passed) for call in calls) or None
+
+
+def _tagged(parameters: str, end: str) -> Parsed | Malformed:
+    """What stands behind a name in the place of an object. A value in a tag is a text of no type, so it is not guessed."""
+    if not end:
+        return Malformed(Fault.TRUNCATED, "the call stops before its end")
+    if parameters:
+        return Malformed(Fault.NOT_JSON, "the arguments stand in tags, not in a JSON object")
+    return Parsed({})
 
 
 def _with(call: CallText, passed: tuple[Repair, ...]) -> CallText:
