@@ -17,6 +17,7 @@ from fsm_agent.errors import RunError
 from fsm_agent.history import Block, text_of
 from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.memory.rebuilt import rebuilt
+from fsm_agent.tools.call import current_call
 from fsm_agent.tools.plain import well_formed
 
 __all__ = ["AgentInput", "Asked", "Task", "asked", "config_of", "read_input"]
@@ -59,17 +60,32 @@ def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> Runnabl
 
 
 def asked(value: AgentInput, config: RunnableConfig, *, language: Language | None, dialect: Dialect) -> Asked:
-    """What `value` and its config ask for; without a `language` it is that of the task. Nothing is taken for it yet. Raises `RunError`."""
+    """What `value` and its config ask for; without a `language` it is that of the task. Nothing is taken for it yet. Raises `RunError`.
+
+    A run inside of a tool call is a run of its own: the ids of the run around it are not its own, however they got into its config.
+    """
     task = read_input(value)
     spoken = language or detect_language(task.text)
-    named = config.get("configurable") or {}
+    run_id, thread_id = _named(config)
+    outer = current_call()
+    if outer.run_id:
+        # Made inside of a tool. Whether what names the run around it has come along depends on who listens, and on who calls whom.
+        run_id = None if run_id == outer.run_id else run_id
+        thread_id = None if thread_id == _named(outer.config or {})[1] else thread_id
     return Asked(
         task=task,
-        run_id=str(config.get("run_id") or named.get("run_id") or uuid.uuid4()),
-        thread_id=None if named.get("thread_id") is None else str(named["thread_id"]),
+        run_id=run_id or str(uuid.uuid4()),
+        thread_id=thread_id,
         language=spoken,
         brought=rebuilt(task.earlier, dialect, texts_for(spoken)),
     )
+
+
+def _named(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The ids of the run and of the thread that a config names."""
+    named = config.get("configurable") or {}
+    run_id, thread_id = config.get("run_id") or named.get("run_id"), named.get("thread_id")
+    return (str(run_id) if run_id else None), (None if thread_id is None else str(thread_id))
 
 
 def read_input(value: AgentInput) -> Task:

@@ -110,7 +110,7 @@ class RunResult(BaseModel):
     usage: Usage = Field(default_factory=Usage)
     elapsed: float = 0.0
     transitions: tuple[Transitioned, ...] = Field(default=(), repr=False)
-    messages: tuple[AnyMessage, ...] = Field(default=(), repr=False)
+    messages: list[AnyMessage] = Field(default_factory=list, repr=False)
     calls: tuple[Call, ...] = Field(default=(), repr=False)
     results: tuple[Result, ...] = Field(default=(), repr=False)
     pending: AskHuman | None = None

@@ -284,7 +284,7 @@ class Run:
             usage=ctx.usage,
             elapsed=self.job.now(),
             transitions=tuple(self.transitions),
-            messages=flatten(blocks),
+            messages=list(flatten(blocks)),
             calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
             pending=self.open_request,

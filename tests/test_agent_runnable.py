@@ -357,6 +357,43 @@ def test_an_agent_is_a_tool_of_another_one() -> None:
     assert len(told) < 500, "the log of the inner run is no text for the outer model"
 
 
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_inside_of_a_tool_is_a_run_of_its_own(way: str, watched: bool, tmp_path: Path) -> None:
+    """It has neither the id nor the thread of the run around it, whoever listens and however the config got there; its own name it keeps."""
+    said = ScriptedModel(["one", "two", "three"])
+    inner = make(said, name="inner", store=tmp_path / "runs.db")
+    chain = RunnableLambda(lambda task: task) | inner
+
+    def ask(task: str, config: RunnableConfig) -> str:
+        """Ask the other one."""
+        result = {
+            "around": lambda: inner.invoke(task),
+            "handed": lambda: inner.invoke(task, config),
+            "chain": lambda: chain.invoke(task, config),
+        }[task]()
+        assert (result.thread_id, result.run_id == "r") == (None, False)
+        return str(result.answer)
+
+    script = [call("ask", task="around"), call("ask", task="handed"), call("ask", task="chain"), "done"]
+    config: RunnableConfig = {"configurable": RUN["configurable"], "callbacks": [Recorder()] if watched else []}
+    result = run(make(ScriptedModel(script), [ask], store=tmp_path / "runs.db"), "go", way, config)
+    assert [one.text for one in result.results] == ["one", "two", "three"]
+    assert [len(request.messages) for request in said.requests] == [2, 2, 2]
+    assert (result.run_id, result.thread_id) == ("r", "t")
+
+
+def test_the_messages_of_a_result_are_a_list_of_their_own() -> None:
+    """`messages` is a list, as a graph of LangGraph adds to its state (a tuple it takes for one message), and each result has its own."""
+    agent = make(ScriptedModel([call("add", a=1, b=2), "3", "again"]), [add])
+    first = agent.invoke("1+2", THREAD)
+    assert isinstance(first.messages, list)
+    first.messages.clear()
+    second = agent.invoke([HumanMessage("once more", id="7")], THREAD)
+    assert [message.type for message in second.messages] == ["human", "ai"]
+    assert second.messages[0].id == "7", "what the graph knows already is not added again"
+
+
 # ---------------------------------------------------------------- callbacks
 
 

@@ -70,7 +70,10 @@ def busy(thread_id: str, run_id: str, claim: Claim | None = None) -> RunBusy:
     """The error that says who has the thread."""
     elsewhere = claim is not None and (claim.pid != os.getpid() or claim.host != _host())
     where = f" (process {claim.pid} on {claim.host.partition('/')[0]})" if claim is not None and elsewhere else ""
-    return RunBusy(f"thread {thread_id!r} is in use by run {run_id}{where}; wait for it to end, or resume or cancel it")
+    return RunBusy(
+        f"thread {thread_id!r} is in use by run {run_id}{where}; wait for it to end, or resume or cancel it, or give runs that go on at "
+        "the same time (in parallel branches, say) a thread_id each"
+    )
 
 
 def lost(thread_id: str, run_id: str, taker: str | None) -> RunBusy:
