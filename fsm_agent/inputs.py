@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage, convert_to_messages
@@ -23,9 +23,15 @@ from fsm_agent.tools.plain import well_formed
 __all__ = ["AgentInput", "Asked", "Task", "asked", "config_of", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
-"""A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`."""
+"""A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`.
+
+A message may be LangChain's own, `("user", "text")` or `{"role": "user", "content": "text"}`. Earlier ones may stand beside the task, in
+`chat_history`.
+"""
 
 _KEYS = ("task", "input", "messages")
+_EARLIER = "chat_history"
+_ROLES = ("user", "human", "assistant", "ai", "system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ def _named(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def read_input(value: AgentInput) -> Task:
-    """The task in `value`: a text, a message, a list of messages, a prompt value, or `{"task" | "input" | "messages": ...}`.
+    """The task in `value`, in one of the forms of `AgentInput`.
 
     Of a list of messages the last one must be the user's; earlier ones become earlier turns, a system message among them the system text.
     Raises `fsm_agent.errors.RunError` for anything else, before anything happens.
@@ -103,15 +109,28 @@ def read_input(value: AgentInput) -> Task:
     if isinstance(value, Mapping):
         for key in _KEYS:
             if key in value:
-                return read_input(value[key])
+                task = read_input(value[key])
+                return _after(value[_EARLIER], task) if value.get(_EARLIER) else task
+        if "role" in value and "content" in value:
+            return _of_messages(_converted([value]))
         raise RunError(
             f"the input has none of the keys {', '.join(_KEYS)}; it has {', '.join(map(str, value)) or 'none'}"
         )
-    given: object = value
+    # LangGraph takes this pair for one message, as it is meant; LangChain for two, of which the first says "user".
+    given: object = [value] if isinstance(value, tuple) and len(value) == 2 and value[0] in _ROLES else value  # noqa: PLR2004 - a pair
     if isinstance(given, Sequence) and given and not isinstance(given, bytes | bytearray):
         return _of_messages(_converted(given))
     what = "an empty list" if value == [] else type(value).__name__
     raise RunError(f"the input is {what}; give the task as text, or messages that end with the user's")
+
+
+def _after(earlier: object, task: Task) -> Task:
+    """`task` behind the messages that stand beside it."""
+    if isinstance(earlier, str) or not isinstance(earlier, Sequence):
+        raise RunError(f"{_EARLIER} is {type(earlier).__name__}; give the earlier messages as a list")
+    before = _of_messages([*_converted(earlier), task.message])
+    systems = [one for one in (before.system, task.system) if one]
+    return replace(task, earlier=(*before.earlier, *task.earlier), system="\n\n".join(systems) or None)
 
 
 def _converted(given: Sequence[Any]) -> list[BaseMessage]:
@@ -134,7 +153,7 @@ def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
     if not isinstance(last, HumanMessage):
         raise RunError(f"the last message is a {type(last).__name__}; it must be the user's (HumanMessage)")
     text = text_of(last.content)
-    if not text.strip() and isinstance(last.content, str):
+    if not text.strip() and not any(isinstance(part, dict) and part.get("type") != "text" for part in last.content):
         raise RunError("the task is empty; say what the agent should do")
     system = "\n\n".join(text_of(one.content) for one in before if isinstance(one, SystemMessage))
     return Task(text, last, tuple(one for one in before if not isinstance(one, SystemMessage)), system or None)

@@ -360,8 +360,8 @@ def test_an_agent_is_a_tool_of_another_one() -> None:
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_inside_of_a_tool_is_a_run_of_its_own(way: str, watched: bool, tmp_path: Path) -> None:
-    """It has neither the id nor the thread of the run around it, whoever listens and however the config got there; its own name it keeps."""
-    said = ScriptedModel(["one", "two", "three"])
+    """It has neither the id nor the thread of the run around it, whoever listens and however the config got there; or one of its own."""
+    said = ScriptedModel(["one", "two", "three", "four"])
     inner = make(said, name="inner", store=tmp_path / "runs.db")
     chain = RunnableLambda(lambda task: task) | inner
 
@@ -371,15 +371,16 @@ def test_a_run_inside_of_a_tool_is_a_run_of_its_own(way: str, watched: bool, tmp
             "around": lambda: inner.invoke(task),
             "handed": lambda: inner.invoke(task, config),
             "chain": lambda: chain.invoke(task, config),
+            "named": lambda: inner.invoke(task, {"configurable": {"thread_id": "named"}}),
         }[task]()
-        assert (result.thread_id, result.run_id == "r") == (None, False)
+        assert (result.thread_id, result.run_id == "r") == ("named" if task == "named" else None, False)
         return str(result.answer)
 
-    script = [call("ask", task="around"), call("ask", task="handed"), call("ask", task="chain"), "done"]
+    script = [*(call("ask", task=task) for task in ("around", "handed", "chain", "named")), "done"]
     config: RunnableConfig = {"configurable": RUN["configurable"], "callbacks": [Recorder()] if watched else []}
     result = run(make(ScriptedModel(script), [ask], store=tmp_path / "runs.db"), "go", way, config)
-    assert [one.text for one in result.results] == ["one", "two", "three"]
-    assert [len(request.messages) for request in said.requests] == [2, 2, 2]
+    assert [one.text for one in result.results] == ["one", "two", "three", "four"]
+    assert [len(request.messages) for request in said.requests] == [2, 2, 2, 2]
     assert (result.run_id, result.thread_id) == ("r", "t")
 
 
@@ -1719,10 +1720,15 @@ FORMS: list[tuple[str, Any]] = [
     ("message", HumanMessage("hello")),
     ("messages", [HumanMessage("hello")]),
     ("pairs", [("user", "hello")]),
+    ("pair", ("user", "hello")),
     ("dicts", [{"role": "user", "content": "hello"}]),
+    ("dict", {"role": "user", "content": "hello"}),
     ("task", {"task": "hello"}),
     ("input", {"input": "hello"}),
     ("mapping", {"messages": [("user", "hello")]}),
+    ("mapping-pair", {"messages": ("user", "hello")}),
+    ("mapping-dict", {"messages": {"role": "user", "content": "hello"}}),
+    ("no-history", {"input": "hello", "chat_history": []}),
     ("prompt", PROMPT.invoke({"q": "hello"})),
     ("blocks", HumanMessage([{"type": "text", "text": "hello"}])),
 ]
@@ -1745,6 +1751,16 @@ def test_earlier_turns_of_the_caller_are_sent() -> None:
     assert [message.text for message in model.requests[0].messages[1:]] == ["one", "two", "what next?"]
 
 
+def test_earlier_turns_may_stand_beside_the_task() -> None:
+    """`chat_history`, as `RunnableWithMessageHistory` and the agents before it have it, is the conversation so far."""
+    earlier = [SystemMessage("Be terse."), ("user", "one"), AIMessage("two")]
+    with ScriptedModel(["three"]) as model:
+        run(make(model), {"input": "what next?", "chat_history": earlier})
+    system, *said = [message.text for message in model.requests[0].messages]
+    assert said == ["one", "two", "what next?"]
+    assert system.endswith("Be terse.")
+
+
 WRONG: list[tuple[str, Any, str]] = [
     ("empty", "", "empty"),
     ("blank", " \n ", "empty"),
@@ -1756,6 +1772,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("assistant-last", [HumanMessage("a"), AIMessage("b")], "AIMessage"),
     ("system-only", [SystemMessage("a")], "SystemMessage"),
     ("blank-message", HumanMessage(""), "empty"),
+    ("no-blocks", HumanMessage([]), "empty"),
+    ("blank-block", HumanMessage([{"type": "text", "text": " "}]), "empty"),
+    ("assistant-pair", ("assistant", "hello"), "AIMessage"),
+    ("history-text", {"input": "hello", "chat_history": "Human: hi"}, "chat_history is str"),
+    ("history-odd", {"input": "hello", "chat_history": [5]}, "no list of messages"),
     ("bytes", b"hello", "bytes"),
     ("odd-list", [object()], "object"),
     ("nested", {"task": {"task": ""}}, "empty"),
