@@ -15,7 +15,7 @@ from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
 from fsm_agent.definition import known, limits_of, memory_of, of_kinds, reflect_of, rungs_of, simpler_of, temperature_of
 from fsm_agent.diagrams.drawable import Drawable
-from fsm_agent.dialects import Dialect, dialect_for
+from fsm_agent.dialects import Dialect, check_names, dialect_for
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import Block, block, call_ids
@@ -145,6 +145,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             policy=fitting(policy, self.tools),
             reflect=reflect_of(reflect),
         )
+        check_names(self.setup.dialect, self.tools.names())
         self.machine = DEFAULT_MACHINE if table is None else Machine(table)
         self._begun = self.setup
         self._counter = counter_for(chosen)

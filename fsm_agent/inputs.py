@@ -19,6 +19,7 @@ from fsm_agent.language import Language, detect_language, texts_for
 from fsm_agent.memory.rebuilt import rebuilt
 from fsm_agent.tools.call import current_call
 from fsm_agent.tools.plain import well_formed
+from fsm_agent.visible import checked_id
 
 __all__ = ["AgentInput", "Asked", "Task", "asked", "config_of", "read_input"]
 
@@ -80,7 +81,7 @@ def asked(value: AgentInput, config: RunnableConfig, *, language: Language | Non
         thread_id = None if thread_id == _named(outer.config or {})[1] else thread_id
     return Asked(
         task=task,
-        run_id=run_id or str(uuid.uuid4()),
+        run_id=checked_id("the run id", run_id or str(uuid.uuid4())),
         thread_id=thread_id,
         language=spoken,
         brought=rebuilt(task.earlier, dialect, texts_for(spoken)),

@@ -6,7 +6,9 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["safe", "safe_json"]
+from fsm_agent.errors import RunError
+
+__all__ = ["checked_id", "safe", "safe_json"]
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _HARMLESS: Final = "\n\t\u200c\u200d"
@@ -21,6 +23,13 @@ def safe(text: str) -> str:
 def safe_json(text: str) -> str:
     """A JSON document with the same characters escaped as JSON escapes them: it is read as the same value."""
     return _written_out(text, _json_escape)
+
+
+def checked_id(what: str, given: object) -> str:
+    """An id as it is. Raises `RunError` for one that is no text, is blank, or would break a line of a log or a list."""
+    if not isinstance(given, str) or not given.strip() or "\n" in given:
+        raise RunError(f"{what} is {given!r}; give a text of one line")
+    return given
 
 
 def _written_out(text: str, escape: Callable[[str], str]) -> str:

@@ -1795,6 +1795,18 @@ def test_an_argument_that_nobody_would_read_is_refused(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("odd", [" ", "a\nb"])
+def test_a_run_id_is_a_text_of_one_line(odd: str, way: str) -> None:
+    """An id that would break a line of a log or of the list of runs is refused before anything happens; any script is fine."""
+    with ScriptedModel(["hi"]) as model:
+        agent = make(model)
+        with pytest.raises(RunError, match=r"run id is .*; give a text of one line"):
+            run(agent, "hello", way, {"configurable": {"run_id": odd}})
+        assert model.count == 0
+        assert run(agent, "hello", way, {"configurable": {"run_id": "第 1 次/a"}}).run_id == "第 1 次/a"
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("name", "given", "says"), WRONG, ids=[wrong[0] for wrong in WRONG])
 def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any, says: str, way: str) -> None:
     """What is no task raises a `RunError` that says what was wrong: no model call, no thread taken, no callback."""
@@ -1816,6 +1828,8 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(ScriptedModel([]), [5]), "tool"),  # type: ignore[list-item]  # that is the point
         (lambda: Agent(ScriptedModel([]), [add, add]), "add"),
         (lambda: Agent(ScriptedModel([]), dialect="klingon"), "klingon"),
+        (lambda: Agent(ScriptedModel([]), [tool(name="FINISH")(add)], dialect="json_action"), "'FINISH' here"),
+        (lambda: Agent(ScriptedModel([]), [tool(name="THINK")(add)], dialect="guided_json"), "'THINK' here"),
         (lambda: Agent(ScriptedModel([]), limits=Limits(max_steps=0)), "max_steps"),
         (lambda: Agent("gpt-4o-mini"), "OPENAI_API_KEY"),
         (lambda: Agent(ScriptedModel([]), ladder=["rope"]), "fallback, default, strategy, simpler, answer, stop"),
@@ -1823,7 +1837,7 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(ScriptedModel([])).pause_at("LUNCH"), "PLAN"),
         (lambda: Agent(ScriptedModel([]), store=""), "names no file"),
     ],
-    ids="object none function tool twice dialect limits key ladder language state store".split(),
+    ids="object none function tool twice dialect finish think limits key ladder language state store".split(),
 )
 def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent], says: str) -> None:
     """What is wrong with a definition is said at once, with what to give instead."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -17,7 +17,17 @@ from fsm_agent.dialects.native import Native
 from fsm_agent.dialects.react import React
 from fsm_agent.errors import DefinitionError
 
-__all__ = ["DIALECTS", "Dialect", "GuidedJson", "JsonAction", "Native", "React", "dialect_for", "is_local"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "GuidedJson",
+    "JsonAction",
+    "Native",
+    "React",
+    "check_names",
+    "dialect_for",
+    "is_local",
+]
 
 DIALECTS: Final[Mapping[str, Callable[[], Dialect]]] = MappingProxyType(
     {"native": Native, "json_action": JsonAction, "react": React, "guided_json": GuidedJson}
@@ -43,3 +53,12 @@ def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
     if isinstance(given, type) or not callable(getattr(type(given), "compose", None)):
         raise DefinitionError(f"dialect={given!r} is no dialect: give a Dialect, or one of {', '.join(DIALECTS)}")
     return given
+
+
+def check_names(dialect: Dialect, tools: Iterable[str]) -> None:
+    """Raise `DefinitionError` for a tool with a name that the dialect's own actions have: no reply could call it."""
+    taken: frozenset[str] = getattr(dialect, "reserved", frozenset())
+    for name in taken.intersection(tools):
+        raise DefinitionError(
+            f"a tool cannot be named {name!r} here: it is an action of the dialect {dialect.name}; rename the tool"
+        )

@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
@@ -58,6 +58,8 @@ class GuidedJson:
 
     `constrain`: send a JSON schema of what may be replied as `response_format`, where the server takes one.
     """
+
+    reserved: ClassVar[frozenset[str]] = JsonAction.reserved
 
     constrain: bool = True
     name: str = "guided_json"

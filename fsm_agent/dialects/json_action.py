@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
@@ -45,6 +45,8 @@ class JsonAction:
 
     `constrain`: send a JSON schema of the possible actions as `response_format`, where the server takes one. `think`: offer `THINK`.
     """
+
+    reserved: ClassVar[frozenset[str]] = frozenset({FINISH, THINK})
 
     constrain: bool = True
     think: bool = False

@@ -10,6 +10,7 @@ from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.header import guarded
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.replay import entries_to
+from fsm_agent.visible import checked_id
 
 __all__ = ["done_after", "fork"]
 
@@ -19,9 +20,10 @@ def fork(journal: Journal, run_id: str, *, at: int, new_run_id: str) -> str:
 
     What the old run did after that point may happen again, but never silently: in the new run, a call with the signature of one that was
     executed there, or begun, needs a person's approval. Where such a call had been let through already, nobody would be asked any more:
-    that raises `RunError`, as a transition does that there is none of, or that ended the run. Returns the new run's id. Raises `UnknownRun`
-    and `TrailDamaged` too.
+    that raises `RunError`, as a transition does that there is none of, or that ended the run, and a new id that is no text of one line.
+    Returns the new run's id. Raises `UnknownRun` and `TrailDamaged` too.
     """
+    checked_id("the id of the fork", new_run_id)
     entries = journal.entries(run_id)
     kept = entries_to(entries, at)
     if any(one.kind == "transition" and one.body["target"] in TERMINAL for one in kept):
