@@ -218,8 +218,8 @@ def _refold(
     except TrailDamaged as damage:
         if setup is None and needs_code(entries):
             notes.append(
-                f"Entry {damage.seq} does not follow from those before without the agent's own code (approval by predicate, another "
-                "dialect): give the agent to check it."
+                f"Entry {damage.seq} does not follow from those before without the agent's own code (a check of arguments, an approval "
+                "by predicate, another dialect): give the agent to check it."
             )
         else:
             findings.append(Finding(damage.seq, str(damage)))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fsm_agent.errors import ToolDefinitionError, TrailError
+from fsm_agent.tools.beyond import checks_more
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.models import JsonArguments
 from fsm_agent.tools.registry import Registry
@@ -19,6 +20,8 @@ _ORDER: Final = "order"
 """Beside what a tool is: in which order its schema names things. A trail sorts the names, and what the model reads follows them."""
 _TYPED: Final = "typed"
 """That the schema is of a typed model, which fills in what is left out."""
+_BY_CODE: Final = "checked_by_code"
+"""That its arguments are checked, or written anew, by more than its schema says."""
 
 
 def tools_data(registry: Registry) -> list[dict[str, Any]]:
@@ -56,12 +59,13 @@ def _tool(one: Tool, *, hidden: bool) -> dict[str, Any]:
         "default": one.default,
         _ORDER: _order_in(one.parameters()),
         **({} if issubclass(one.args_model, JsonArguments) and not one.args_model.__typed__ else {_TYPED: True}),
+        **({_BY_CODE: True} if checks_more(one.args_model) else {}),
     }
 
 
 def definition(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """What a described tool is, for a fingerprint: everything but how its schema is to be read: in which order, and for a typed model."""
-    return {name: value for name, value in kept.items() if name not in (_ORDER, _TYPED)}
+    """What a described tool is, for a fingerprint: everything but how its schema is to be read: in what order, of what model."""
+    return {name: value for name, value in kept.items() if name not in (_ORDER, _TYPED, _BY_CODE)}
 
 
 def parameters_of(kept: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,8 +173,15 @@ def newest_tools(entries: Iterable[Entry]) -> Sequence[Mapping[str, Any]]:
 
 
 def needs_code(entries: Iterable[Entry]) -> bool:
-    """True when what the run did follows from code of its tools (an approval by predicate, a mapped fallback) that no trail holds."""
-    return any(tool["requires_approval"] == _PREDICATE or tool["code"] for kept in _sets(entries) for tool in kept)
+    """True when what the run did follows from code of its tools that no trail holds.
+
+    That is an approval by predicate, a mapped fallback, or a check of arguments that is more than their schema.
+    """
+    return any(
+        tool["requires_approval"] == _PREDICATE or tool["code"] or tool.get(_BY_CODE, False)
+        for kept in _sets(entries)
+        for tool in kept
+    )
 
 
 def _sets(entries: Iterable[Entry]) -> list[Sequence[Mapping[str, Any]]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
+import uuid
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from fsm_agent import Agent
 from fsm_agent.observe import silent_logger
@@ -14,6 +19,7 @@ from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.tools import Tool
 from fsm_agent.tools.builtin import calculator
 from fsm_agent.trail import MemoryTrail, audit
+from fsm_agent.trail.toolset import needs_code
 
 
 class Place(BaseModel):
@@ -60,3 +66,56 @@ def test_what_typed_tools_fill_in_is_right_without_their_code(
     result = agent.invoke("Do it.")
     assert result.ok
     assert [one.what for one in audit(agent.journal, result.run_id).findings] == []
+
+
+class Colour(enum.Enum):
+    """What it looks like."""
+
+    RED = "red"
+
+
+def taking(kind: Any) -> Callable[..., str]:
+    """A function with one argument of the type."""
+
+    def take(given: Any) -> str:
+        """Take it."""
+        return "taken"
+
+    take.__annotations__["given"] = kind
+    return take
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        *((dt.date, "2024-13-99"), (dt.datetime, "soon"), (dt.time, "10:00")),
+        *((dt.timedelta, "1 day"), (uuid.UUID, "no id"), (Decimal, 1.1), (Decimal, "x")),
+        *((set[int], [2, 1, 2]), (Path, "a//b"), (tuple[int, str], [1]), (dict[int, str], {"x": "a"})),
+        (Annotated[int, AfterValidator(lambda number: number * 2)], 3),
+        (Annotated[str, StringConstraints(strip_whitespace=True)], " x "),
+    ],
+)
+def test_what_only_code_can_check_is_a_note_and_no_fault(kind: Any, given: Any) -> None:
+    """An honest run is not accused where its schema does not say what its types do: the audit says that it needs the agent."""
+    model = ScriptedModel([call("take", given=given), "Done."])
+    agent = Agent(model, [taking(kind)], store=MemoryTrail(), logger=silent_logger())
+    result = agent.invoke("Do it.")
+    found = audit(agent.journal, result.run_id)
+    assert [one.what for one in found.findings] == []
+    assert any("the agent's own code" in note for note in found.notes)
+    judged = audit(agent.journal, result.run_id, agent.setup)
+    assert (judged.ok, [note for note in judged.notes if "own code" in note]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(int, float, bool, str, list[str], dict[str, float], Any, Colour, Literal["a", 1] | None, int | str, Place),
+        *(list[Place], Place | None, Annotated[int, Field(ge=1, le=5)], Annotated[str, Field(pattern="^a+$")]),
+    ],
+)
+def test_what_a_schema_says_all_of_is_judged_without_code(kind: Any) -> None:
+    """A trail of a tool of plain types needs no code: what does not follow in it is a fault."""
+    agent = Agent(ScriptedModel(["Done."]), [taking(kind)], store=MemoryTrail(), logger=silent_logger())
+    result = agent.invoke("Do it.")
+    assert not needs_code(agent.journal.entries(result.run_id))
