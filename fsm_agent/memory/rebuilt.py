@@ -6,15 +6,16 @@ plain is made a block of: a user's message begins a turn, an assistant's with ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast, get_args
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 from fsm_agent.dialects import Dialect
+from fsm_agent.dialects.repair import sanitise_name
 from fsm_agent.effects import Call, RawCall, Replied, Result
-from fsm_agent.history import Block, BlockKind, block, text_of
+from fsm_agent.history import Block, BlockKind, block, call_ids, text_of
 from fsm_agent.language import Texts
 
 __all__ = ["MARK", "marked", "rebuilt"]
@@ -34,8 +35,10 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    """What an assistant called, and the answer to each call."""
+
     message: AIMessage
-    answers: Mapping[str, ToolMessage]
+    answers: tuple[ToolMessage, ...]
 
 
 def marked(one: Block) -> list[BaseMessage]:
@@ -51,7 +54,10 @@ def marked(one: Block) -> list[BaseMessage]:
 
 
 def rebuilt(messages: Sequence[BaseMessage], dialect: Dialect, texts: Texts) -> tuple[Block, ...]:
-    """`messages` as blocks. System messages, half rounds, and what stands before the first user's message are left out."""
+    """`messages` as blocks. System messages, half rounds, and what stands before the first user's message are left out.
+
+    A call with an id that another call has already gets one of its own.
+    """
     blocks: list[Block] = []
     turn = -1
     for found in _pieces(messages, dialect, texts):
@@ -69,13 +75,15 @@ def rebuilt(messages: Sequence[BaseMessage], dialect: Dialect, texts: Texts) -> 
 def _pieces(messages: Sequence[BaseMessage], dialect: Dialect, texts: Texts) -> Iterator[Block]:
     """Blocks one after the other. What another program's assistant said in several messages is one: strict providers take no two."""
     said: list[str] = []
+    used: set[str] = set()
     for unit in _units(messages):
         if isinstance(unit, str):
             said.append(unit)
             continue
         if isinstance(unit, _Asked):
-            yield _round(unit, said, dialect, texts)
+            yield _round(unit, said, used, dialect, texts)
         else:
+            used |= call_ids([unit])
             yield from _answer(said, dialect)
             yield unit
         said = []
@@ -97,19 +105,28 @@ def _units(messages: Sequence[BaseMessage]) -> Iterator[Block | _Asked | str]:
         elif isinstance(message, HumanMessage):
             yield block("task", message)
         elif isinstance(message, AIMessage) and message.tool_calls:
-            answers = {one.tool_call_id: one for one in _leading_tools(messages[position + 1 :])}
-            if all(call["id"] in answers for call in message.tool_calls):
+            answers = _answers(message, messages[position + 1 :])
+            if answers is not None:
                 yield _Asked(message, answers)
         elif isinstance(message, AIMessage) and text_of(message.content).strip():
             yield text_of(message.content)
         position += 1
 
 
-def _leading_tools(messages: Sequence[BaseMessage]) -> Iterator[ToolMessage]:
-    for message in messages:
+def _answers(asked: AIMessage, following: Sequence[BaseMessage]) -> tuple[ToolMessage, ...] | None:
+    """The answer to each call, in the order of the calls; None when one has none. Calls that share an id share its answers, in order."""
+    by_id: dict[str, list[ToolMessage]] = {}
+    for message in following:
         if not isinstance(message, ToolMessage):
-            return
-        yield message
+            break
+        by_id.setdefault(message.tool_call_id, []).append(message)
+    found = []
+    for call in asked.tool_calls:
+        left = by_id.get(str(call["id"]))
+        if not left:
+            return None
+        found.append(left.pop(0) if len(left) > 1 else left[0])
+    return tuple(found)
 
 
 def _answer(said: Sequence[str], dialect: Dialect) -> Iterator[Block]:
@@ -117,19 +134,27 @@ def _answer(said: Sequence[str], dialect: Dialect) -> Iterator[Block]:
         yield block("answer", *dialect.keep_answer("\n\n".join(said)))
 
 
-def _round(asked: _Asked, said: Sequence[str], dialect: Dialect, texts: Texts) -> Block:
-    message, answers = asked.message, asked.answers
-    calls = [
-        Call(id=str(one["id"]), name=one["name"], tool=one["name"], arguments=one["args"]) for one in message.tool_calls
-    ]
+def _round(asked: _Asked, said: Sequence[str], used: set[str], dialect: Dialect, texts: Texts) -> Block:
+    message = asked.message
+    calls = [_call(one, used) for one in message.tool_calls]
     results = [
         Result(call_id=call.id, tool=call.tool, ok=answer.status != "error", text=text_of(answer.content))
-        for call in calls
-        for answer in (answers[call.id],)
+        for call, answer in zip(calls, asked.answers, strict=True)
     ]
     raw = tuple(RawCall(call.id, call.name, call.arguments) for call in calls)
     text = "\n\n".join(part for part in (*said, text_of(message.content)) if part)
     return block("round", *dialect.keep_round(Replied(text=text, calls=raw), calls, results, texts))
+
+
+def _call(given: ToolCall, used: set[str]) -> Call:
+    """A call under a name and an id that every provider takes."""
+    call_id, number = str(given["id"]), 1
+    while call_id in used:
+        number += 1
+        call_id = f"{given['id']}_{number}"
+    used.add(call_id)
+    name = sanitise_name(given["name"])
+    return Call(id=call_id, name=name, tool=name, arguments=given["args"])
 
 
 def _both_said(before: Block, found: Block) -> bool:

@@ -392,6 +392,34 @@ def test_h04_a_refused_batch_is_answered_in_the_run_itself(way: str) -> None:
 # ---------------------------------------------------------------- H06 ids
 
 
+def _asked(*ids: str, name: str = "add") -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": name, "args": {"a": 1, "b": 1}, "id": one} for one in ids])
+
+
+def _told(text: str, call_id: str) -> ToolMessage:
+    return ToolMessage(text, tool_call_id=call_id)
+
+
+@pytest.mark.parametrize(
+    ("brought", "told"),
+    [
+        ([_asked("c", "c"), _told("one", "c"), _told("two", "c")], ["one", "two"]),
+        (
+            [_asked("c"), _told("one", "c"), AIMessage("x"), HumanMessage("q"), _asked("c"), _told("two", "c")],
+            ["one", "two"],
+        ),
+        ([_asked("c", "d"), _told("two", "d"), _told("one", "c")], ["one", "two"]),
+        ([_asked("c", name="functions.add"), _told("one", "c")], ["one"]),
+    ],
+)
+def test_h06_a_history_that_a_caller_brings_is_made_sendable(brought: list[Any], told: list[str]) -> None:
+    """Calls that share an id keep their own results under ids of their own, and a name is one that every server takes."""
+    with ScriptedModel([Call("add", {"a": 2, "b": 2}, id="c"), "4"]) as model:
+        run(make(model, [add]), [HumanMessage("before"), *brought, HumanMessage("2+2")])
+    assert_sendable(model.requests)
+    assert [message.text for message in answers_in(model.requests[1])] == [*told, "sum 4"]
+
+
 @pytest.mark.parametrize("way", BOTH)
 @pytest.mark.parametrize("given", [None, ""])
 def test_h06_a_missing_id_is_minted_for_both_messages(given: str | None, way: str) -> None:
