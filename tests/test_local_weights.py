@@ -7,6 +7,7 @@ import http.server
 import importlib
 import importlib.util
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -357,6 +358,18 @@ def test_a_cache_that_cannot_be_written_is_a_model_error(
     monkeypatch.setenv("FSM_AGENT_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="Set FSM_AGENT_CACHE_DIR"):
         weights.ensure(NAME)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="every user has a home there")
+@pytest.mark.parametrize("chosen", ["", "~nobody-of-this-name/cache"])
+def test_a_user_without_a_home_is_told_which_variable_to_set(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a number that no user has, without HOME: that is an error with a way out, too."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FSM_AGENT_CACHE_DIR", chosen)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(ModelError, match="Set FSM_AGENT_CACHE_DIR"):
+        weights.list_models()
 
 
 def test_any_gguf_works_by_path(tmp_path: Path) -> None:

@@ -51,12 +51,21 @@ class ListedModel:
 
 
 def cache_dir() -> Path:
-    """Folder of the weights, per user; `FSM_AGENT_CACHE_DIR` replaces the platform's own cache folder."""
-    if chosen := os.environ.get(_CACHE_VARIABLE):
-        return Path(chosen).expanduser() / "models"
+    """Folder of the weights, per user; `FSM_AGENT_CACHE_DIR` replaces the platform's own cache folder.
+
+    Raises `ModelError` for a user without a home, as a container may have.
+    """
     import platformdirs  # noqa: PLC0415 - not needed before a named model is
 
-    return platformdirs.user_cache_path("fsm-agent", appauthor=False) / "models"
+    try:
+        if chosen := os.environ.get(_CACHE_VARIABLE):
+            return Path(chosen).expanduser() / "models"
+        return platformdirs.user_cache_path("fsm-agent", appauthor=False) / "models"
+    except RuntimeError as error:
+        said = str(error).rstrip(".")
+        raise ModelError(
+            f"there is no folder for the weights: {said}. Set {_CACHE_VARIABLE} to a folder that can be written"
+        ) from error
 
 
 def list_models() -> tuple[ListedModel, ...]:
