@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Mapping
@@ -59,6 +60,13 @@ class Commands(TyperGroup):
                 sys.stderr.write(safe(traceback.format_exc()))
             error_line(redact_text(str(error)))
             raise typer.Exit(EXIT_CODES[Status.FAILED] if isinstance(error, BrokenOff) else USAGE) from error
+        except OSError as error:
+            # Whoever read the output may have enough of it, as `head` has: that is no error.
+            if error.errno == errno.EPIPE or ctx.find_root().meta.get(__name__):
+                raise
+            where = "" if error.filename is None else f": {error.filename}"
+            error_line(redact_text(f"{error.strerror or error}{where}"))
+            raise typer.Exit(EXIT_CODES[Status.FAILED]) from error
         except KeyboardInterrupt as interrupt:
             err().print("cancelled", style="yellow")
             raise typer.Exit(EXIT_CODES[Status.CANCELLED]) from interrupt

@@ -175,6 +175,17 @@ def test_a_stream_that_is_closed_is_the_null_device(
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("args", [["table"], ["table", "--json"]])
+def test_an_output_that_cannot_be_written_is_one_line(here: Path, args: list[str]) -> None:
+    """A disk that is full below `fsm-agent ... > FILE` is an error of one line, and no success."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(*args), cwd=here, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+
+
 def test_an_empty_task_is_refused_before_anything_runs() -> None:
     """No model is asked about nothing."""
     done = run_with([], task="-", stdin="  \n")
