@@ -347,6 +347,7 @@ def _info(call: Call, job: Job, trace: ToolTrace) -> CallInfo:
         attempt=job.attempt,
         idempotency_key=f"{job.run_id}:{call.id}:{call.tool}",
         config=trace.config,
+        manager=trace.manager,
     )
 
 

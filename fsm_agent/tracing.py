@@ -36,6 +36,16 @@ __all__ = ["CallbackFailed", "ToolTrace", "Trace"]
 
 _UNTRACED: Final[RunnableConfig] = {"callbacks": CallbackManager(handlers=[], parent_run_id=UUID(int=0))}
 """Nobody listens. But there is a run: outside of one, LangChain lets no tool dispatch events of its own."""
+_OF_A_MANAGER: Final = (
+    "run_id",
+    "handlers",
+    "inheritable_handlers",
+    "parent_run_id",
+    "tags",
+    "inheritable_tags",
+    "metadata",
+    "inheritable_metadata",
+)
 _Manager = TypeVar("_Manager", CallbackManager, AsyncCallbackManager)
 
 
@@ -77,6 +87,14 @@ class ToolTrace:
         if self.run is None and self.arun is None:
             return nullcontext() if var_child_runnable_config.get() else _within(_UNTRACED)
         return _within(self.config)
+
+    def manager(self, for_async: bool) -> CallbackManagerForToolRun | AsyncCallbackManagerForToolRun:
+        """LangChain's manager of this call, for a tool that asks for it, and may be async in a sync run; also where nobody listens."""
+        run: Any = self.run or self.arun
+        kind = AsyncCallbackManagerForToolRun if for_async else CallbackManagerForToolRun
+        if run is None:
+            return kind.get_noop_manager()
+        return run if isinstance(run, kind) else kind(**{name: getattr(run, name) for name in _OF_A_MANAGER})
 
     def returned(self, value: Any) -> None:
         """Tell the callbacks what the tool returned. Raises `CallbackFailed`."""

@@ -17,7 +17,9 @@ from uuid import UUID, uuid4
 import pytest
 from langchain_core.callbacks import (
     AsyncCallbackHandler,
+    AsyncCallbackManagerForToolRun,
     BaseCallbackHandler,
+    CallbackManagerForToolRun,
     adispatch_custom_event,
     dispatch_custom_event,
 )
@@ -30,7 +32,7 @@ from langchain_core.runnables import (
     RunnableParallel,
     RunnablePassthrough,
 )
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.tools import tool as langchain_tool
 from langchain_core.tracers.context import collect_runs
 
@@ -752,6 +754,41 @@ def test_callbacks_of_a_tool_itself_are_told_its_calls(way: str, kind: str) -> N
     assert told.metadata["team"] == "a"
     (child,) = [event for event in outer.of("on_chain_start") if event.parent == told.run_id]
     assert set(child.tags) == {"host"}
+
+
+class Bump(BaseTool):
+    """A tool that is written as LangChain's documentation writes one."""
+
+    name: str = "bump"
+    description: str = "Add one."
+
+    def _run(self, a: int, run_manager: CallbackManagerForToolRun | None = None) -> int:
+        assert run_manager is not None
+        adding: RunnableLambda[int, int] = RunnableLambda(lambda value: value + 1)
+        return adding.invoke(a, {"callbacks": run_manager.get_child()})
+
+    async def _arun(self, a: int, run_manager: AsyncCallbackManagerForToolRun | None = None) -> int:
+        assert run_manager is not None
+        return self._run(a, run_manager=run_manager.get_sync())
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_tool_gets_the_callback_manager_of_its_call(way: str, watched: bool) -> None:
+    """`run_manager` is there whether anybody listens or not, async for an async tool; what the tool runs with it is a child of the call."""
+    outer = Recorder()
+    config: RunnableConfig = {"callbacks": [outer] if watched else []}
+
+    async def apart(a: int, run_manager: AsyncCallbackManagerForToolRun) -> int:
+        """Add one."""
+        return Bump()._run(a, run_manager.get_sync())
+
+    with ScriptedModel([[call("bump", a=1), call("apart", a=5)], "done"]) as model:
+        result = run(make(model, [Bump(), apart]), "go", way, config)
+    assert [one.text for one in result.results] == ["2", "6"]
+    calls = {event.run_id for event in outer.of("on_tool_start")}
+    assert {event.parent for event in outer.of("on_chain_start")[1:]} == calls
+    assert len(calls) == 2 * watched
 
 
 @pytest.mark.parametrize("way", WAYS)

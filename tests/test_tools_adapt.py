@@ -122,7 +122,7 @@ class _Weather(BaseTool):
         config: RunnableConfig | None = None,
         run_manager: CallbackManagerForToolRun | None = None,
     ) -> str:
-        return f"{city} {days} {self.unit} {config} {run_manager}"
+        return f"{city} {days} {self.unit} {config} {type(run_manager).__name__}"
 
 
 class _AsyncWeather(_Weather):
@@ -134,7 +134,7 @@ def test_a_subclass_without_a_schema_is_described_by_its_run_method() -> None:
     """`_run` is called directly on the instance; managers and config are no arguments of the model."""
     one = as_tool(_Weather())
     assert list(one.parameters()["properties"]) == ["city", "days"]
-    assert call(one, city="Oslo") == "Oslo 1 C {} None"
+    assert call(one, city="Oslo") == "Oslo 1 C {} NoneType"
     assert one.afunc is None
     both = as_tool(_AsyncWeather())
     assert both.func is not None

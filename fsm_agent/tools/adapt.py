@@ -22,7 +22,12 @@ from fsm_agent.tools.spec import Tool, ToolOptions
 
 __all__ = ["from_langchain"]
 
-_STAND_INS: Mapping[Injected, Any] = {Injected.CALL_ID: "call", Injected.CONFIG: {}, Injected.NOTHING: None}
+_STAND_INS: Mapping[Injected, Any] = {
+    Injected.CALL_ID: "call",
+    Injected.CONFIG: {},
+    Injected.CALLBACKS: None,
+    Injected.RUN_MANAGER: None,
+}
 _VARIABLE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
@@ -30,8 +35,8 @@ def from_langchain(source: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     """A `Tool` that calls the function behind a LangChain tool directly, with arguments checked here.
 
     `args_schema` may be a pydantic 2 model (used as it is, never changed) or a JSON schema. Arguments that LangChain
-    injects are neither shown to the model nor accepted from it: the call id and the `RunnableConfig` are filled,
-    callback managers are None. Kept: `response_format="content_and_artifact"` and `handle_tool_error`.
+    injects are neither shown to the model nor accepted from it: the call id, the `RunnableConfig` and the callback
+    managers are filled. Kept: `response_format="content_and_artifact"` and `handle_tool_error`.
 
     Raises:
         ToolDefinitionError: The schema is a pydantic 1 model, an injected argument could not be filled, or see `Tool`.
@@ -133,7 +138,7 @@ def _parameters(source: BaseTool, func: Callable[..., Any]) -> dict[str, Injecte
             continue
         kind = injected_kind(parameter.name, hints.get(parameter.name, parameter.annotation))
         has_default = parameter.default is not parameter.empty
-        if kind is None or (has_default and kind in (Injected.NOTHING, Injected.FOREIGN)):
+        if kind is None or (has_default and kind is Injected.FOREIGN):
             continue
         if kind is Injected.FOREIGN:
             raise ToolDefinitionError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,8 @@ class CallInfo:
     """The same for every attempt at one call, also after a resume: what to send to a service that deduplicates."""
     config: Mapping[str, Any] | None = None
     """The `RunnableConfig` of the run, handed to a parameter of that type."""
+    manager: Callable[[bool], Any] | None = None
+    """Makes LangChain's callback manager of this call, async or not, for a parameter `run_manager`."""
 
 
 class ToolRefusal(ValueError):

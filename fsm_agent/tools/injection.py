@@ -24,20 +24,22 @@ class Injected(StrEnum):
     CALL_ID = "call_id"
     CONFIG = "config"
     """The `RunnableConfig` of the run."""
-    NOTHING = "nothing"
-    """None: a callback manager, which the engine does not hand down."""
+    CALLBACKS = "callbacks"
+    """The callbacks for what runs inside of the call; None where nobody listens."""
+    RUN_MANAGER = "run_manager"
+    """LangChain's callback manager of this call, also where nobody listens, async for an async function; None outside a run."""
     FOREIGN = "foreign"
     """Something only the framework that defined it could give (a graph's state or store)."""
 
 
-_CALLBACK_NAMES: Final = frozenset({"run_manager", "callbacks"})
+_CALLBACK_NAMES: Final = {"run_manager": Injected.RUN_MANAGER, "callbacks": Injected.CALLBACKS}
 _MARKER_MODULES: Final = ("langchain_core.tools.base", "langgraph.", "langchain.tools")
 
 
 def injected_kind(name: str, annotation: Any) -> Injected | None:
     """What fills the parameter `name` with this annotation; None for one that the model gives."""
     if name in _CALLBACK_NAMES:
-        return Injected.NOTHING
+        return _CALLBACK_NAMES[name]
     for part in _parts(annotation):
         kind = part if isinstance(part, type) else type(part)
         names = {base.__name__ for base in kind.__mro__ if base.__module__.startswith(_MARKER_MODULES)}
@@ -68,7 +70,7 @@ def bind(func: Callable[..., Any], parameters: Mapping[str, Injected]) -> Callab
 
     @functools.wraps(func)
     def bound(**arguments: Any) -> Any:
-        return func(**arguments, **_values(parameters))
+        return func(**arguments, **_values(parameters, for_async=False))
 
     return bound
 
@@ -82,15 +84,22 @@ def bind_async(
 
     @functools.wraps(func)
     async def bound(**arguments: Any) -> Any:
-        return await func(**arguments, **_values(parameters))
+        return await func(**arguments, **_values(parameters, for_async=True))
 
     return bound
 
 
-def _values(parameters: Mapping[str, Injected]) -> dict[str, Any]:
+def _values(parameters: Mapping[str, Injected], *, for_async: bool) -> dict[str, Any]:
     call = current_call()
     config = dict(call.config) if call.config is not None else {}
-    values = {Injected.CALL: call, Injected.CALL_ID: call.call_id, Injected.CONFIG: config, Injected.NOTHING: None}
+    values: dict[Injected, Any] = {
+        Injected.CALL: call,
+        Injected.CALL_ID: call.call_id,
+        Injected.CONFIG: config,
+        Injected.CALLBACKS: config.get("callbacks"),
+    }
+    if Injected.RUN_MANAGER in parameters.values():
+        values[Injected.RUN_MANAGER] = None if call.manager is None else call.manager(for_async)
     return {name: values[kind] for name, kind in parameters.items()}
 
 
