@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import getattr_static
 from typing import Any, Final
@@ -35,6 +36,11 @@ def _has(*names: str) -> Fits:
     return fits
 
 
+def _logger(given: Any) -> bool:
+    """Those of the standard library take no fields, and would lose every event."""
+    return not isinstance(given, logging.Logger | logging.LoggerAdapter) and _has("info")(given)
+
+
 def _several(given: Any) -> bool:
     return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
 
@@ -53,7 +59,10 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
     "conversations": (_has("open", "close"), "a store of conversations, like SQLiteConversations(FILE)"),
     "ladder": (_several, 'names of rungs, as in ["fallback", "answer"]'),
     "limits": (_is(Limits, Mapping), "Limits(max_steps=5), or a mapping of limits by name"),
-    "logger": (_has("info"), "a structlog logger, or one like silent_logger()"),
+    "logger": (
+        _logger,
+        "a structlog logger (structlog.wrap_logger(yours) makes one of it), or one like silent_logger()",
+    ),
     "name": (_is(str), "the name of the agent, as text"),
     "observers": (lambda given: isinstance(given, Collection) and all(map(callable, given)), "a list of functions"),
     "origin": (_is(Mapping), "a mapping of JSON data"),

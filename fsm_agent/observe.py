@@ -124,6 +124,13 @@ def _host_logger() -> Any:
     import structlog  # noqa: PLC0415 - as above
 
     if structlog.is_configured():
+        config = structlog.get_config()
+        wrapper = config["wrapper_class"]
+        if isinstance(wrapper, type) and issubclass(wrapper, structlog.stdlib.AsyncBoundLogger):
+            # Its methods log nothing unless they are awaited, and it is made in a coroutine only: take what it wraps.
+            return structlog.wrap_logger(
+                config["logger_factory"]("fsm_agent"), wrapper_class=structlog.stdlib.BoundLogger
+            )
         return structlog.get_logger("fsm_agent")
     return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
 

@@ -289,6 +289,19 @@ def test_j05_the_hosts_configuration_is_not_touched(host: list[dict[str, Any]]) 
     assert len(host) == 2
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_j05_a_host_that_logs_from_coroutines_loses_nothing(way: str, host: list[dict[str, Any]]) -> None:
+    """The methods of structlog's AsyncBoundLogger have to be awaited: each transition is logged all the same, with the host's context."""
+    config = structlog.get_config()
+    structlog.configure(**{**config, "wrapper_class": structlog.stdlib.AsyncBoundLogger})
+    structlog.contextvars.bind_contextvars(request_id="req-1")
+    with ScriptedModel(["done"]) as model:
+        result = run(make(model, logger=None), "go", way)
+    assert [(event["event"], event["request_id"]) for event in host] == [(EVENT_NAME, "req-1")] * len(
+        result.transitions
+    )
+
+
 # ---------------------------------------------------------------- J06 a row for every attempt
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ WRONG: list[dict[str, Any]] = [
     {"base_url": 8000},
     {"name": 3},
     *({"clock": given} for given in (3, FakeClock)),
-    *({"logger": given} for given in (3, "root")),
+    *({"logger": given} for given in (3, "root", logging.getLogger("host"))),
     *({"observers": given} for given in (3, [3], print)),
     {"origin": "cli"},
     {"tools": 3},
