@@ -11,7 +11,7 @@ from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import Block, block
 
-__all__ = ["NOT_FAILURES", "close_round", "interrupted", "kept", "merge_results", "noted", "runnable"]
+__all__ = ["NOT_FAILURES", "close_round", "closed", "interrupted", "kept", "merge_results", "noted", "runnable"]
 
 NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 """Why a call did not run where that counts as no failure: a person refused it, it stands in the reply already, the run was broken off."""
@@ -75,6 +75,14 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     results = [have.get(call.id) or not_executed(call, unanswered or ctx.texts.interrupted) for call in asked]
     messages = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
     return ctx.change(round=block("round", *messages, turn=ctx.turn), results=tuple(results), fresh=())
+
+
+def closed(ctx: Context, *, executing: bool) -> tuple[Block, ...]:
+    """The history of a run that has ended, with every call answered. `executing`: it was stopped while calls were under way."""
+    # Calls were asked for that the history does not hold yet, or holds with fewer results.
+    if ctx.note or not ctx.asked or (ctx.round is not None and not ctx.fresh):
+        return ctx.blocks
+    return close_round(ctx, unanswered=ctx.texts.cancelled_result if executing else "").blocks
 
 
 def _in_doubt(ctx: Context, unanswered: str) -> dict[str, Result]:

@@ -18,7 +18,7 @@ from fsm_agent.observe import Observer
 from fsm_agent.records import RESUME, Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
 from fsm_agent.replies import words_of
-from fsm_agent.rounds import close_round, runnable
+from fsm_agent.rounds import closed, runnable
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail.changes import with_tools
@@ -199,12 +199,10 @@ class Run:
         """
         ctx = self.ctx
         try:
-            in_flight = ctx.texts.cancelled_result if self.stopped_while_executing else ""
-            open_ = not ctx.note and self._round_open()
-            closed = close_round(ctx, unanswered=in_flight).blocks if open_ else ctx.blocks
+            history = closed(ctx, executing=self.stopped_while_executing)
             if not self.answered:
-                return closed
-            return (*closed, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer or ""), turn=ctx.turn))
+                return history
+            return (*history, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer or ""), turn=ctx.turn))
         except Exception:  # noqa: BLE001 - a dialect is somebody else's code
             return ctx.blocks
 
@@ -215,10 +213,6 @@ class Run:
             return history
         turn = self.rebased[-1].turn + 1
         return (*self.rebased, *(replace(one, turn=turn) for one in history if one.turn == self.ctx.turn))
-
-    def _round_open(self) -> bool:
-        """True when calls were asked for that the history does not hold yet, or holds with fewer results."""
-        return bool(self.ctx.asked) and (self.ctx.round is None or bool(self.ctx.fresh))
 
     @property
     def answered(self) -> bool:

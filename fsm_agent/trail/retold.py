@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from langchain_core.messages import AnyMessage
 
+from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.history import block, flatten
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.redact import redact_text
+from fsm_agent.rounds import closed
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import Folded
 
@@ -63,9 +65,11 @@ def _by(body: Mapping[str, Any]) -> str:
 
 
 def spoken(folded: Folded) -> tuple[AnyMessage, ...]:
-    """The messages of this turn so far, and the answer when the run came to one; none is left out for a summary."""
+    """The messages of this turn so far, as the result of the run has them: none is left out for a summary."""
     ctx = folded.ctx
-    blocks = [one for one in unsummarised(ctx.blocks) if one.turn == ctx.turn]
+    executing = bool(folded.transitions) and folded.transitions[-1].source is State.EXECUTE
+    history = closed(ctx, executing=executing) if folded.state in TERMINAL else ctx.blocks
+    blocks = [one for one in unsummarised(history) if one.turn == ctx.turn]
     if folded.answer is not None:
         blocks.append(block("answer", *ctx.setup.dialect.keep_answer(folded.answer), turn=ctx.turn))
     return flatten(blocks)

@@ -16,6 +16,8 @@ from fsm_agent.history import Block, block
 from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply, server
 from fsm_agent.trail import MemoryTrail, audit, replay
+from fsm_agent.trail.fold import fold
+from fsm_agent.trail.retold import spoken
 from tests.faults.kit import (
     BOTH,
     PATIENCE,
@@ -370,6 +372,26 @@ def test_h04_every_limit_leaves_a_thread_that_goes_on(limit: str, dialect: str, 
     assert second.answer == "two"
     assert_sendable(model.requests)
     assert "sum 2" in model.requests[-1].text
+
+
+@pytest.mark.parametrize("on_limit", ["stop", "answer"])
+@pytest.mark.parametrize("dialect", ["native", "json_action"])
+@pytest.mark.parametrize("limit", LIMITS_THAT_STOP)
+def test_h04_a_trail_tells_the_messages_that_the_result_has(limit: str, dialect: str, on_limit: str) -> None:
+    """What `show --messages` and the report read of a run that a limit stopped is its history, down to what became of the last calls."""
+
+    def acts(request: Any) -> Any:
+        number = 1 if limit == "repeated_action" else request.number
+        if dialect == "native":
+            return reply("", call("add", a=number, b=1), usage=(60, 20))
+        return reply(f'{{"action": "add", "action_input": {{"a": {number}, "b": 1}}}}', usage=(60, 20))
+
+    limits = LIMITS_THAT_STOP[limit] | {"on_limit": on_limit}
+    agent = make(ScriptedModel(acts), [add], dialect=dialect, limits=limits, store=MemoryTrail())
+    result = run(agent, "go")
+    assert result.status is Status.FAILED
+    told = spoken(fold(agent.journal.entries(result.run_id), agent.setup))
+    assert [(one.type, one.text) for one in told] == [(one.type, one.text) for one in result.messages]
 
 
 @pytest.mark.parametrize("way", BOTH)
