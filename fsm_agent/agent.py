@@ -95,7 +95,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     def __init__(
         self,
         model: str | Runnable[Any, Any],
-        tools: Registry | Iterable[Tool | BaseTool | Callable[..., Any]] = (),
+        tools: Registry | Iterable[Tool | BaseTool | Callable[..., Any]] | None = (),
         *,
         limits: Limits | None = None,
         system: str | None = None,
@@ -129,7 +129,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         of_kinds(clock=clock, logger=logger, observers=observers, origin=origin)
         self.name = name
         self.limits = patient(model, limits_of(limits))
-        self.tools = tools if isinstance(tools, Registry) else Registry(tools)
+        self.tools = tools if isinstance(tools, Registry) else Registry(tools or ())
         self.model = chosen = resolve(model, base_url=base_url)
         fewer = simpler_of(simpler, self.tools)
         self.setup = Setup(

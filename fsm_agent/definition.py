@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import getattr_static
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import LADDER, Rung
 from fsm_agent.limits import Limits
@@ -42,7 +44,8 @@ def _logger(given: Any) -> bool:
 
 
 def _several(given: Any) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+    """Not a tool or a toolkit of LangChain: as pydantic models they give their fields, one after the other."""
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | BaseModel)
 
 
 def _rows(given: Any) -> bool:
@@ -71,7 +74,7 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
     "system": (_is(str), "the system text"),
     "table": (_rows, "a table, made by fsm_agent.table.extend"),
     "task": (_is(str), "the task, as text"),
-    "tools": (_several, "a list of tools, or a Registry"),
+    "tools": (_several, "a list of tools (those of a toolkit are get_tools()), or a Registry"),
     "withhold": (_is(bool), "True or False"),
 }
 """By argument: what fits there, and what to give."""

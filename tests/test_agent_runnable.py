@@ -32,7 +32,7 @@ from langchain_core.runnables import (
     RunnableParallel,
     RunnablePassthrough,
 )
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool
 from langchain_core.tools import tool as langchain_tool
 from langchain_core.tracers.context import collect_runs
 
@@ -1856,6 +1856,20 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         assert run(agent, "hello", "invoke", THREAD).answer == "hi"
 
 
+class Kit(BaseToolkit):
+    """A toolkit, which is no list of tools, but can be iterated as any pydantic model."""
+
+    def get_tools(self) -> list[BaseTool]:
+        """One."""
+        return [langchain_tool(add)]
+
+
+def test_tools_may_be_none_and_those_of_a_toolkit() -> None:
+    """None is for no tools, as elsewhere; a toolkit gives its own by `get_tools`."""
+    assert make(ScriptedModel([]), None).tools.names() == ()
+    assert make(ScriptedModel([]), Kit().get_tools()).tools.names() == ("add",)
+
+
 @pytest.mark.parametrize(
     ("build", "says"),
     [
@@ -1864,6 +1878,8 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(lambda text: text), "chat model"),  # type: ignore[arg-type]  # that is the point
         (lambda: Agent(ScriptedModel([]), [5]), "tool"),  # type: ignore[list-item]  # that is the point
         (lambda: Agent(ScriptedModel([]), [add, add]), "add"),
+        (lambda: Agent(ScriptedModel([]), langchain_tool(add)), "kind StructuredTool: give a list"),  # type: ignore[arg-type]  # that is the point
+        (lambda: Agent(ScriptedModel([]), Kit()), r"get_tools\(\)"),  # type: ignore[arg-type]  # that is the point
         (lambda: Agent(ScriptedModel([]), dialect="klingon"), "klingon"),
         (lambda: Agent(ScriptedModel([]), [tool(name="FINISH")(add)], dialect="json_action"), "'FINISH' here"),
         (lambda: Agent(ScriptedModel([]), [tool(name="THINK")(add)], dialect="guided_json"), "'THINK' here"),
@@ -1874,7 +1890,7 @@ def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any,
         (lambda: Agent(ScriptedModel([])).pause_at("LUNCH"), "PLAN"),
         (lambda: Agent(ScriptedModel([]), store=""), "names no file"),
     ],
-    ids="object none function tool twice dialect finish think limits key ladder language state store".split(),
+    ids="object none function tool twice single kit dialect finish think limits key ladder language state store".split(),
 )
 def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent], says: str) -> None:
     """What is wrong with a definition is said at once, with what to give instead."""
