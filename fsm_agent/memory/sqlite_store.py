@@ -45,7 +45,8 @@ class SQLiteConversations(StoredConversations):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, lease: float = LEASE, wait: float = 10.0) -> None:
-        self.path = Path(path)
+        # A program may go to another directory, as a daemon does.
+        self.path = Path(path) if os.fspath(path) == ":memory:" else Path(path).absolute()
         self._wait = positive(type(self).__name__, "wait", wait)
         super().__init__(lease=lease)
         try:
@@ -58,6 +59,7 @@ class SQLiteConversations(StoredConversations):
         super()._begin()
         self._use = threading.RLock()
         self._database: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
         self._closing: weakref.finalize[..., SQLiteConversations] | None = None
 
     def after_fork(self) -> None:
@@ -149,10 +151,24 @@ class SQLiteConversations(StoredConversations):
                 raise
 
     def _connected(self) -> sqlite3.Connection:
+        if self._database is not None and self._file() != self._opened:
+            self._shut()
+            raise ConversationError(
+                f"{self.path} was removed or replaced while it was in use; what was kept in it went with it"
+            )
         if self._database is None:
             self._database = self._connect()
             self._closing = weakref.finalize(self, self._database.close)
+            self._opened = self._file()
         return self._database
+
+    def _file(self) -> tuple[int, int] | None:
+        """Which file is there now. SQLite goes on writing into one that was taken away, where nobody finds it."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, timeout=self._wait, isolation_level=None, check_same_thread=False)

@@ -186,6 +186,34 @@ def test_a_file_that_cannot_be_used_is_refused_at_once(path: Path, spoil: Callab
     assert path.name in str(caught.value) or "c.db" in str(caught.value)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_taken_away_is_noticed(store: SQLiteConversations, path: Path, replaced: bool) -> None:
+    """Nothing is kept where nobody finds it: whoever comes upon that first is told, and then the file that is there is used."""
+    keep(store, said(0))
+    path.rename(path.with_name("old.db"))
+    if replaced:
+        with SQLiteConversations(path) as other:
+            keep(other, said(1))
+    with pytest.raises(ConversationError, match="removed or replaced"):
+        store.open("t", "run")
+    assert kept(store) == (said(1) if replaced else ())
+    keep(store, said(2))
+    with SQLiteConversations(path) as again:
+        assert kept(again) == said(2)
+
+
+def test_a_program_that_goes_to_another_directory_keeps_its_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is that of the directory in which the store was made, also where the file is opened again."""
+    (elsewhere := path.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(path.parent)
+    with SQLiteConversations(path.name) as store:
+        keep(store, said(0))
+        monkeypatch.chdir(elsewhere)
+        assert kept(store) == said(0)
+        store.dispose()
+        assert kept(store) == said(0)
+
+
 @pytest.mark.parametrize("lease", [0, -1, float("inf"), float("nan"), True, "60"])
 def test_a_wrong_lease_is_refused(path: Path, lease: Any) -> None:
     """A lease is a number of seconds above 0."""
