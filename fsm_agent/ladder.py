@@ -148,6 +148,15 @@ def retryable_calls(ctx: Context) -> tuple[Call, ...]:
     return tuple(calls)
 
 
+def due_again(ctx: Context) -> tuple[Call, ...]:
+    """The calls that this attempt is for, without those that it was made for before a crash. None in the first attempt."""
+    if ctx.attempt == 1:
+        return ()
+    made = {result.call_id for result in ctx.fresh}
+    # The attempt that is due was counted in RETRY; what may be retried is judged by the attempts already made.
+    return tuple(call for call in retryable_calls(ctx.change(attempt=ctx.attempt - 1)) if call.id not in made)
+
+
 def backoff(ctx: Context) -> float:
     """Seconds to wait before the next attempt: the server's wish when it had one, else exponential, plus jitter, up to `backoff_max`.
 

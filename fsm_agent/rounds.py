@@ -10,6 +10,7 @@ from fsm_agent.context import Context
 from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import Block, block
+from fsm_agent.ladder import due_again
 
 __all__ = ["NOT_FAILURES", "close_round", "closed", "interrupted", "kept", "merge_results", "noted", "runnable"]
 
@@ -78,11 +79,16 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
 
 
 def closed(ctx: Context, *, executing: bool) -> tuple[Block, ...]:
-    """The history of a run that has ended, with every call answered. `executing`: it was stopped while calls were under way."""
-    # Calls were asked for that the history does not hold yet, or holds with fewer results.
-    if ctx.note or not ctx.asked or (ctx.round is not None and not ctx.fresh):
+    """The history of a run that has ended, with every call answered. `executing`: it was stopped while calls were under way.
+
+    What an attempt, or a tool, before the one that was under way gave is no result of the call any more.
+    """
+    under_way = {call.id for call in (*runnable(ctx), *due_again(ctx))} if executing else set()
+    # Calls were asked for that the history does not hold yet, or not as they stand now.
+    if ctx.note or not ctx.asked or not (under_way or ctx.fresh or ctx.round is None):
         return ctx.blocks
-    return close_round(ctx, unanswered=ctx.texts.cancelled_result if executing else "").blocks
+    known = ctx.change(results=tuple([one for one in ctx.results if one.call_id not in under_way]))
+    return close_round(known, unanswered=ctx.texts.cancelled_result if executing else "").blocks
 
 
 def _in_doubt(ctx: Context, unanswered: str) -> dict[str, Result]:

@@ -7,8 +7,8 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context
-from fsm_agent.effects import Call, CallTools, Doubted, Outcome, Result, Returned
-from fsm_agent.ladder import retryable_calls
+from fsm_agent.effects import CallTools, Doubted, Outcome, Result, Returned
+from fsm_agent.ladder import due_again
 from fsm_agent.rounds import kept, runnable
 from fsm_agent.states.base import Step, unexpected
 
@@ -17,9 +17,7 @@ EVENTS: Final = frozenset({Event.EXECUTED, Event.DOUBTED})
 
 def enter(ctx: Context) -> CallTools:
     """The calls to execute: those without a result, else those that are due to be tried again."""
-    calls = runnable(ctx)
-    if ctx.attempt > 1:
-        calls += _due(ctx)
+    calls = runnable(ctx) + due_again(ctx)
     limits = ctx.limits
     return CallTools(
         calls=calls,
@@ -29,13 +27,6 @@ def enter(ctx: Context) -> CallTools:
         time_left=ctx.time_left,
         attempt=ctx.attempt,
     )
-
-
-def _due(ctx: Context) -> tuple[Call, ...]:
-    """The calls that this attempt is for, without those that it was made for before a crash."""
-    made = {result.call_id for result in ctx.fresh}
-    # The attempt that is due was counted in RETRY; what may be retried is judged by the attempts already made.
-    return tuple(call for call in retryable_calls(ctx.change(attempt=ctx.attempt - 1)) if call.id not in made)
 
 
 def resolve(ctx: Context, outcome: Outcome | None) -> Step:

@@ -13,6 +13,7 @@ from langchain_core.runnables import RunnableConfig
 
 from fsm_agent import Agent, Deny, Full, RunError, Status, StopReason, Window, tool
 from fsm_agent.history import Block, block
+from fsm_agent.language import EN
 from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply, server
 from fsm_agent.trail import MemoryTrail, audit, replay
@@ -333,6 +334,47 @@ async def test_h04_what_had_ended_when_the_task_was_cancelled_stays_known(parall
             await task
         await agent.ainvoke("second task", {"configurable": {"thread_id": "t"}})
     told_after_a_stop(agent, model)
+
+
+@pytest.mark.parametrize("how", ["retry", "fallback"])
+def test_h04_an_earlier_failure_does_not_stand_for_the_attempt_that_was_cancelled(how: str) -> None:
+    """Cancelled while a retry, or the fallback, is under way: whether the call took effect is unknown, whatever failed before."""
+    started, release = threading.Event(), threading.Event()
+    tries: list[int] = []
+
+    def late() -> str:
+        started.set()
+        release.wait(PATIENCE)
+        return "too late"
+
+    @tool
+    def spare(n: int) -> str:
+        """Stand in."""
+        return late()
+
+    @tool(retry=1, fallback=spare)
+    def pay(n: int) -> str:
+        """Pay."""
+        tries.append(n)
+        if how == "retry" and len(tries) == 2:
+            return late()
+        raise ConnectionRefusedError("try again")
+
+    with ScriptedModel([call("pay", n=1), "second answer"]) as model:
+        agent = make(model, [pay, spare], store=MemoryTrail())
+        config: RunnableConfig = {"configurable": {"thread_id": "t", "run_id": "r"}}
+        first = in_thread(lambda: agent.invoke("first task", config))
+        assert started.wait(PATIENCE)
+        agent.cancel("r")
+        result = first()
+        release.set()
+        agent.invoke("second task", {"configurable": {"thread_id": "t"}})
+    assert (result.status, len(tries)) == (Status.CANCELLED, 2)
+    (told,) = answers_in(model.requests[1])
+    assert (told.status, told.text) == ("error", EN.cancelled_result)
+    assert_sendable(model.requests)
+    assert audit(agent.journal, "r", agent.setup).ok
+    assert list(spoken(fold(agent.journal.entries("r"), agent.setup))) == list(result.messages)
 
 
 LIMITS_THAT_STOP = {
