@@ -129,10 +129,12 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
             f"model is a {type(model).__name__}; give a LangChain chat model, or a string like "
             '"openai:gpt-4o-mini" or "local:1.5b"'
         )
+    # Whether to stream is for the engine to say, request by request.
+    streamed = kwargs.pop("stream", None) or getattr(inner, "streaming", False)
     openai = any(base.__name__ == "BaseChatOpenAI" for base in type(inner).__mro__)
     cap = kwargs.get("max_tokens", getattr(inner, "max_tokens", None))
     # LangChain streams inside `invoke` for such a model, and loses the raw text of the calls; an OpenAI one can be told not to.
-    streams = not openai and bool(getattr(inner, "streaming", False))
+    streams = not openai and bool(streamed)
     own = getattr(inner, "request_timeout", None)
     patience = timeout if openai and own is None and "timeout" not in kwargs else None
     return Prepared(

@@ -28,6 +28,7 @@ __all__ = ["ModelPerformer"]
 _REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
+_ABOUT_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
@@ -208,16 +209,28 @@ class ModelPerformer:
             body = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
             # In the body, not as an argument: given `response_format`, the client parses the reply itself and raises on a cut one.
             return model, {
-                **prepared.kwargs,
+                **self._without_tools(effect),
                 **given,
                 "extra_body": {**body, "response_format": dict(effect.response_format)},
             }
         if not self._native or not effect.tools:
-            return model, {**prepared.kwargs, **given}
+            return model, {**self._without_tools(effect), **given}
         key = (self._tools.version, effect.tools, None if model is prepared.model else effect.temperature)
         if self._bound is None or self._bound[0] != key:
             self._bound = (key, *self._bind(model, effect.tools))
         return self._bound[1], {**prepared.kwargs, **self._bound[2], **given}
+
+    def _without_tools(self, effect: CallModel) -> Mapping[str, Any]:
+        """What was bound to the model, for a request that offers no tools: OpenAI refuses one that speaks of them all the same.
+
+        Tools that were bound (a provider's own) are kept for an agent that has none itself, but for when it is asked for an answer.
+        """
+        bound = self._prepared.kwargs
+        if not _ABOUT_TOOLS & bound.keys():
+            return bound
+        if effect.purpose == "plan" and not self._tools.names() and ("tools" in bound or "functions" in bound):
+            return bound
+        return {name: value for name, value in bound.items() if name not in _ABOUT_TOOLS}
 
     def _at_temperature(self, temperature: float | None) -> tuple[BaseChatModel, Mapping[str, Any]]:
         """The model at this temperature: itself with an argument, or for a model that has a field for it, and no such argument, a copy.

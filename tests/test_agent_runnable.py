@@ -54,6 +54,7 @@ from fsm_agent import (
     tool,
 )
 from fsm_agent.errors import DefinitionError, ModelError, RunBusy, UnknownRun
+from fsm_agent.models import resolve
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, reply, server
 
@@ -1896,6 +1897,38 @@ def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent
     """What is wrong with a definition is said at once, with what to give instead."""
     with pytest.raises(DefinitionError, match=says):
         build()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_request_without_tools_says_nothing_of_tools(way: str) -> None:
+    """What `bind` and `bind_tools` said of tools is left out where an answer is asked for without them: OpenAI would refuse it."""
+    with server([call("add", a=1, b=2), "3"]) as openai:
+        model = resolve("openai:fake", base_url=openai.base_url)
+        bound = model.bind_tools([add], tool_choice="auto", parallel_tool_calls=False).bind(seed=7)
+        result = run(make(bound, [add], limits={"max_steps": 1}), "1+2", way)
+        first, last = [request.body for request in openai.requests]
+    assert (result.reason, result.answer) == (StopReason.FORCED_ANSWER, "3")
+    assert (first["tool_choice"], first["parallel_tool_calls"], first["seed"]) == ("auto", False, 7)
+    assert ("tools" in last, "tool_choice" in last, "parallel_tool_calls" in last, last["seed"]) == (False,) * 3 + (7,)
+
+
+def test_tools_that_a_model_brings_along_are_those_of_an_agent_without_any() -> None:
+    """A provider's own tools, bound to the model, are offered by an agent that has none; a bound choice among none is not."""
+    with server(["one", "two"]) as openai:
+        model = resolve("openai:fake", base_url=openai.base_url)
+        make(model.bind_tools([add])).invoke("go")
+        make(model.bind(parallel_tool_calls=False)).invoke("go")
+        first, last = openai.requests
+    assert first.tool_names == ("add",)
+    assert "parallel_tool_calls" not in last.body
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_bound_to_stream_is_asked_as_the_run_needs_it(way: str) -> None:
+    """`bind(stream=True)` changes nothing of what comes of a run."""
+    with server(["hello"]) as openai:
+        model = resolve("openai:fake", base_url=openai.base_url).bind(stream=True)
+        assert run(make(model), "go", way).answer == "hello"
 
 
 def test_a_model_that_cannot_call_tools_is_refused_before_any_run() -> None:
