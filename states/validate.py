@@ -93,9 +93,8 @@ def _from_pending(ctx: Context) -> Step:
     for pending in ctx.pending:
         call = _check_pending(ctx, pending)
         others = ctx.calls if not pending.instead_of else ()
-        beside = [one for one in others if one.id not in answered and not one.refusal]
-        call = within_policy(ctx, call, (*beside, *checked.values()))
-        checked[pending.answers] = _within_batch(ctx, call, tuple(checked.values()))
+        beside = (*(one for one in others if one.id not in answered and not one.refusal), *checked.values())
+        checked[pending.answers] = _within_batch(ctx, within_policy(ctx, call, beside), beside)
     if ctx.pending[0].instead_of:
         calls = tuple(checked.values())
         return Step(_verdict(calls), ctx.change(calls=calls, pending=()))

@@ -542,6 +542,25 @@ def test_c11_another_spelling_of_a_rejected_call_is_the_same_call() -> None:
     assert (len(asked), len(ledger)) == (1, 0)
 
 
+@pytest.mark.parametrize("edited", ["a", "b"])
+def test_c11_an_edit_into_its_sibling_does_not_double_it(edited: str) -> None:
+    """Of two calls one is approved and the other edited into the same: it is executed once, and the other is told so."""
+    ledger = Ledger()
+    amounts = {"a": 1, "b": 2}
+    batch = [Call("transfer", {"amount": amount}, id=one) for one, amount in amounts.items()]
+    with ScriptedModel([batch, "done"]) as model:
+        agent = make(model, [transfer_of(ledger)])
+        suspended(agent)
+        kept = next(one for one in amounts if one != edited)
+        result = agent.resume("r", decision={kept: Approve(), edited: Edit({"amount": amounts[kept]})})
+    assert [entry["amount"] for entry in ledger.entries] == [amounts[kept]]
+    assert result.tool_calls == 1
+    told = {message.tool_call_id: message for message in answers_in(model.requests[1])}
+    assert (told[kept].status, told[edited].status) == ("success", "error")
+    assert "executed once" in told[edited].text
+    assert_sendable(model.requests)
+
+
 def test_c11_an_edit_into_a_rejected_call_is_not_a_way_around() -> None:
     """Editing one call into the very call that was rejected before is refused like it."""
     ledger = Ledger()
