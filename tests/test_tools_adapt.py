@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -199,6 +200,16 @@ class _Foreign(BaseModel):
     state: Annotated[dict[str, Any], InjectedToolArg]
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """Pieces."""
+    yield text
+
+
+async def _later_pieces(text: str) -> AsyncIterator[str]:
+    """Pieces."""
+    yield text
+
+
 def _starred(**kwargs: Any) -> str:
     """Starred."""
     return json.dumps(kwargs)
@@ -212,10 +223,13 @@ def _starred(**kwargs: Any) -> str:
         (StructuredTool.from_function(_starred), "kwargs"),
         (StructuredTool(name="list", description="", func=print, args_schema={"type": "array"}), "an object"),
         (SingleInputTool("two words", str.upper, "Upper."), "name="),
+        (StructuredTool.from_function(_pieces), "'_pieces': a generator function gives no result; return a list"),
+        (SingleInputTool("pieces", _pieces, "Pieces."), "'pieces': a generator"),
+        (StructuredTool.from_function(_later_pieces), "'_later_pieces': a generator"),
     ],
 )
 def test_what_cannot_be_adapted_is_refused_with_a_reason(source: BaseTool, said: str) -> None:
-    """A pydantic 1 schema, a foreign injection, `**kwargs` and an illegal name are refused at definition."""
+    """A pydantic 1 schema, a foreign injection, `**kwargs`, an illegal name and a generator are refused at definition."""
     with pytest.raises(ToolDefinitionError, match=said):
         as_tool(source)
 

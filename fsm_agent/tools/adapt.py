@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools.docstring import split_docstring
-from fsm_agent.tools.function import function_arguments
+from fsm_agent.tools.function import function_arguments, refuse_generators
 from fsm_agent.tools.injection import Injected, bind, bind_async, injected_kind
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.models import FunctionArguments
@@ -39,9 +39,11 @@ def from_langchain(source: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     managers are filled. Kept: `response_format="content_and_artifact"` and `handle_tool_error`.
 
     Raises:
-        ToolDefinitionError: The schema is a pydantic 1 model, an injected argument could not be filled, or see `Tool`.
+        ToolDefinitionError: The schema is a pydantic 1 model, an injected argument could not be filled, the function is a
+            generator, or see `Tool`.
     """
     func, afunc = _functions(source)
+    refuse_generators(source.name, *(getattr(source, one, None) for one in ("func", "coroutine", "_run", "_arun")))
     model, filled = _arguments(source, func or afunc)
     hidden = {name: _stand_in(source, name, kind, model) for name, kind in filled.items()}
     given = {name: kind for name, kind in filled.items() if kind in _STAND_INS}

@@ -14,7 +14,13 @@ from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools.injection import Injected, injected_kind
 from fsm_agent.tools.models import FunctionArguments, field_name
 
-__all__ = ["function_arguments"]
+__all__ = ["function_arguments", "refuse_generators"]
+
+
+def refuse_generators(name: str, *functions: Callable[..., Any] | None) -> None:
+    """Raises `ToolDefinitionError` for a generator function: what it returns is no result, and nobody would run it."""
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in functions):
+        raise ToolDefinitionError(f"tool {name!r}: a generator function gives no result; return a list", tool=name)
 
 
 def function_arguments(

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools.docstring import split_docstring
-from fsm_agent.tools.function import function_arguments
+from fsm_agent.tools.function import function_arguments, refuse_generators
 from fsm_agent.tools.injection import bind, bind_async, is_async
 from fsm_agent.tools.models import JsonArguments
 from fsm_agent.tools.problems import Problem
@@ -281,8 +281,7 @@ def _is_langchain_tool(obj: object) -> TypeGuard[BaseTool]:
 
 def _from_function(func: Callable[..., Any], local_names: Mapping[str, Any], options: dict[str, Any]) -> Tool:
     name = options.pop("name", None) or _name_of(func)
-    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
-        raise ToolDefinitionError(f"tool {name!r}: a generator function gives no result; return a list", tool=name)
+    refuse_generators(name, func)
     description, meanings = split_docstring(inspect.getdoc(func) if not isinstance(func, functools.partial) else None)
     injected: dict[str, Any] = {}
     model = options.pop("args_model", None)
