@@ -17,7 +17,7 @@ from fsm_agent.errors import RunError, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.observe import event_of
 from fsm_agent.redact import redact, redact_text
-from fsm_agent.trail import TrailStore
+from fsm_agent.trail import RunInfo, TrailStore
 from fsm_agent.trail.audit import Audit, Finding, audit
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.fold import Folded, Turned
@@ -155,8 +155,10 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
     """
     with existing(store) as trails:
         try:
-            names = [info.run_id for info in trails.runs()] if run is None else [find_run(trails, run)]
-            found = [_audited(trails, name, head, given) for name in names]
+            if run is None:
+                found = [_listed(trails, info, head, given) for info in trails.runs()]
+            else:
+                found = [_audited(trails, find_run(trails, run), head, given)]
         except TrailError as error:
             if as_json:
                 put_json({"ok": False, "error": str(error), "runs": []})
@@ -179,6 +181,17 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
     if not found:
         note("no runs")
     return 0 if right else 1
+
+
+def _listed(trails: TrailStore, info: RunInfo, head: str, given: Given) -> Audit:
+    """The audit of a run as a list has it: one that is damaged may be known by its files alone."""
+    try:
+        return _audited(trails, info.run_id, head, given)
+    except UnknownRun:
+        wrong = (Finding(-1, info.reason),)
+        return Audit(
+            run_id=info.run_id, chain="", head="", entries=0, transitions=0, ended=False, findings=wrong, notes=()
+        )  # fmt: skip
 
 
 def _audited(trails: TrailStore, run_id: str, head: str, given: Given) -> Audit:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AnyMessage, convert_to_openai_messages
 
-from fsm_agent.cli.console import note, put, put_json
+from fsm_agent.cli.console import error_line, note, put, put_json
 from fsm_agent.cli.retell import asked_text, call_line, call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
@@ -22,7 +22,7 @@ from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.retold import deeds, moment, spoken
-from fsm_agent.trail.store import RUNNING, RunInfo
+from fsm_agent.trail.store import DAMAGED, RUNNING, RunInfo
 from fsm_agent.trail.story import Called
 
 __all__ = ["show_run", "show_runs"]
@@ -30,19 +30,22 @@ __all__ = ["show_run", "show_runs"]
 _HEAD: Final = ("run", "status", "updated", "entries", "held by")
 
 
-def show_runs(store: str | None, *, status: str | None, as_json: bool) -> None:
-    """The runs of a store, newest first. Raises `RunError` without a store, `TrailError` for one that is damaged."""
+def show_runs(store: str | None, *, status: str | None, as_json: bool) -> int:
+    """The runs of a store, newest first. Returns 1 when one of them is damaged, else 0.
+
+    Raises `RunError` without a store, `TrailError` for one that is damaged as a whole.
+    """
     with existing(store) as trails:
         found = [info for info in trails.runs() if status in (None, info.status)]
-    now = time.time()
+    now, damaged = time.time(), [info for info in found if info.status == DAMAGED]
     if as_json:
         put_json([_info_document(info, now) for info in found])
-        return
+        return 1 if damaged else 0
     rows = [
         (
             info.run_id,
             _status(info, now),
-            moment(info.updated),
+            moment(info.updated or None),
             str(info.entries),
             holder_of(info.owner, info.lease, now),
         )
@@ -52,12 +55,17 @@ def show_runs(store: str | None, *, status: str | None, as_json: bool) -> None:
         put(line)
     if not rows:
         note("no runs" if status is None else f"no runs that are {status}")
+    for info in damaged:
+        error_line(info.reason)
+    return 1 if damaged else 0
 
 
 def _status(info: RunInfo, now: float) -> str:
     """For a person: a run that should be running and that nobody drives was broken off."""
     if info.status == RUNNING and not holder_of(info.owner, info.lease, now):
         return "broken off"
+    if info.status == DAMAGED:
+        return info.status  # the reason is a sentence of its own
     return f"{info.status} ({info.reason})" if info.reason else info.status
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.clock import SystemClock
-from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError, UnknownRun
+from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, UnknownRun
 from fsm_agent.trail import JsonLinesTrail, SQLiteTrail, TrailStore, chain_from_env
 from fsm_agent.trail.cipher import cipher_from_env
 from fsm_agent.trail.journal import Journal
@@ -172,23 +172,13 @@ def find_run(trails: TrailStore, given: str) -> str:
     except TrailDamaged:
         return given  # it is there; whoever reads it is told what is wrong
     except UnknownRun:
-        found = [one for one in _ids(trails, given) if one.startswith(given)] if given else []
+        found = [one.run_id for one in trails.runs() if one.run_id.startswith(given)] if given else []
     if not found:
         raise UnknownRun(f"there is no run {given!r} in the store; fsm-agent runs lists them")
     if len(found) > 1:
         some = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
         raise RunError(f"{len(found)} runs begin with {given!r}: {some}; give more of the id")
     return found[0]
-
-
-def _ids(trails: TrailStore, given: str) -> list[str]:
-    """The ids of all runs. Raises `TrailError` where one is damaged: then the others go by their whole ids only."""
-    try:
-        return [info.run_id for info in trails.runs()]
-    except TrailDamaged as damage:
-        raise TrailError(
-            f"{damage}. Until that is done, name another run by its whole id: {given!r} is none"
-        ) from damage
 
 
 def journal_of(trails: TrailStore) -> Journal:

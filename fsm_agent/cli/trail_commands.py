@@ -33,11 +33,11 @@ def _runs(
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """List the runs of a store, newest first: status, when, how many entries, and who holds them."""
+    """List the runs of a store, newest first: status, when, how many entries, and who holds them. A damaged one makes the exit code 1."""
     trail_options.environment(env_file)
     from fsm_agent.cli import runs  # noqa: PLC0415 - the engine, for commands that show it
 
-    runs.show_runs(store, status=status, as_json=as_json)
+    raise typer.Exit(runs.show_runs(store, status=status, as_json=as_json))
 
 
 def _show(

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fsm_agent.errors import RunHeld, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.store import Batch, Claim, RunInfo, alive
+from fsm_agent.trail.store import DAMAGED, Batch, Claim, RunInfo, alive
 
-__all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed", "unknown"]
+__all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed", "listed", "unknown"]
 
 
 def unknown(run_id: str) -> UnknownRun:
     """The error for a run that no store has heard of."""
     return UnknownRun(f"no run {run_id!r} is stored here; list those that are with `runs()`, or `fsm-agent runs`")
+
+
+def listed(look: Callable[[], RunInfo]) -> RunInfo:
+    """What `look` finds of a run, for a list of them: one that is damaged hides no other."""
+    try:
+        return look()
+    except TrailDamaged as damage:
+        return RunInfo(
+            run_id=damage.run_id, status=DAMAGED, reason=str(damage), thread_id=None, began=0.0, updated=0.0,
+            entries=0, head="", owner="", lease=0.0,
+        )  # fmt: skip
 
 
 def check_batch(batch: Batch) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import unknown
+from fsm_agent.trail.fences import listed, unknown
 from fsm_agent.trail.files import place_bytes
 from fsm_agent.trail.jsonl_files import LOCKS, RunFiles, file_name
 from fsm_agent.trail.jsonl_lines import Kept, Noted
@@ -123,10 +123,13 @@ class JsonLinesTrail:
             return files.value(digest)
 
     def runs(self) -> Sequence[RunInfo]:
-        """All runs, newest first; reads every file. Raises `TrailDamaged` for the first run that is not as it was written."""
+        """All runs, newest first; reads every file. A run that is not as it was written is listed as damaged."""
         names = {path.stem for end in ("jsonl", "head") for path in self.directory.glob(f"*.{end}")}
-        found = [self.info(self._run_id(name)) for name in sorted(names)]
+        found = [listed(partial(self._info_of, name)) for name in sorted(names)]
         return tuple(sorted(found, key=lambda info: info.began, reverse=True))
+
+    def _info_of(self, name: str) -> RunInfo:
+        return self.info(self._run_id(name))
 
     def _run_id(self, name: str) -> str:
         """The id of the run whose files have this name; the name itself where no line tells."""

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, astuple, dataclass, field
+from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, unknown
+from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, listed, unknown
 from fsm_agent.trail.scribe import Scribe, watch
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
@@ -244,9 +245,9 @@ class PostgresTrail:
         return checked_value(self._reading.run(work), run_id, digest)
 
     def runs(self) -> Sequence[RunInfo]:
-        """All runs, newest first. Raises `TrailDamaged` for a row that was changed."""
+        """All runs, newest first; those whose row was changed as damaged."""
         rows = self._reading.run(lambda connection, _: connection.execute(self._sql(_ALL_RUNS)).fetchall())
-        return tuple(_info(row) for row in rows)
+        return tuple([listed(partial(_info, row)) for row in rows])
 
     def info(self, run_id: str) -> RunInfo:
         """One run. Raises `UnknownRun`; `TrailDamaged` when its row was changed or does not match its newest entry."""

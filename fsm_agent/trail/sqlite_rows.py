@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, unknown
+from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, listed, unknown
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = [
@@ -79,7 +80,7 @@ _LEFT_BEHIND: Final = """
 WITH RECURSIVE found (run_id) AS (
     SELECT min(run_id) FROM entries
     UNION ALL SELECT (SELECT min(run_id) FROM entries WHERE run_id > found.run_id) FROM found WHERE found.run_id IS NOT NULL
-) SELECT run_id FROM found WHERE run_id IS NOT NULL AND run_id NOT IN (SELECT run_id FROM runs) LIMIT 1
+) SELECT run_id FROM found WHERE run_id IS NOT NULL AND run_id NOT IN (SELECT run_id FROM runs)
 """
 _NO_ROW: Final = "has no row in the table of runs any more"
 
@@ -166,7 +167,7 @@ def _found(link: sqlite3.Connection, run_id: str) -> RunInfo | None:
     row = link.execute(_RUN, (run_id,)).fetchone()
     if row is None:
         if link.execute(_NEWEST, (run_id,)).fetchone() is not None:
-            raise TrailDamaged(_NO_ROW, run_id=run_id, seq=0)
+            _without_row(run_id)
         return None
     info = _info(row)
     if info.run_id != run_id:
@@ -186,11 +187,14 @@ def run_info(link: sqlite3.Connection, run_id: str) -> RunInfo:
 
 
 def all_runs(link: sqlite3.Connection) -> tuple[RunInfo, ...]:
-    """All runs, newest first. Raises `TrailDamaged` for a row that was changed, and for entries whose row is gone."""
-    found = tuple([_info(row) for row in link.execute(_ALL_RUNS)])
-    for (run_id,) in link.execute(_LEFT_BEHIND):
-        raise TrailDamaged(_NO_ROW, run_id=str(run_id), seq=0)
-    return found
+    """All runs, newest first; those whose row was changed, or is gone while their entries are there, as damaged."""
+    rows = [listed(partial(_info, row)) for row in link.execute(_ALL_RUNS)]
+    gone = [listed(partial(_without_row, str(run_id))) for (run_id,) in link.execute(_LEFT_BEHIND)]
+    return (*rows, *gone)
+
+
+def _without_row(run_id: str) -> NoReturn:
+    raise TrailDamaged(_NO_ROW, run_id=run_id, seq=0)
 
 
 def entries_of(link: sqlite3.Connection, run_id: str) -> tuple[Stored, ...]:

@@ -170,7 +170,7 @@ class SQLiteTrail:
         return checked_value(found, run_id, digest)
 
     def runs(self) -> Sequence[RunInfo]:
-        """All runs, newest first. Raises `TrailDamaged` for a row that was changed, and for entries whose row is gone."""
+        """All runs, newest first; those whose row was changed, or is gone while their entries are there, as damaged."""
         with self._snapshot("") as link:
             return () if link is None else all_runs(link)
 

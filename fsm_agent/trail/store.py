@@ -15,10 +15,12 @@ from fsm_agent.alphabet import Status
 from fsm_agent.frozen import quick
 from fsm_agent.trail.entries import Stored
 
-__all__ = ["RUNNING", "Batch", "Claim", "RunInfo", "TrailStore", "alive", "new_owner"]
+__all__ = ["DAMAGED", "RUNNING", "Batch", "Claim", "RunInfo", "TrailStore", "alive", "new_owner"]
 
 RUNNING: Final = "running"
 """The status of a run that has neither ended nor waits for anybody; the others are those of `Status`."""
+DAMAGED: Final = "damaged"
+"""The status in a list of runs of one that is not as it was written."""
 
 
 @quick
@@ -53,7 +55,10 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What a store knows of a run without reading its trail. `entries` is how many it has, `head` the seal of the newest."""
+    """What a store knows of a run without reading its trail. `entries` is how many it has, `head` the seal of the newest.
+
+    Of a run that is `DAMAGED` nothing is known but its id; `reason` says what is wrong.
+    """
 
     run_id: str
     status: str
@@ -69,7 +74,7 @@ class RunInfo:
     @property
     def ended(self) -> bool:
         """True when the run is in a terminal state."""
-        return self.status not in (RUNNING, Status.SUSPENDED)
+        return self.status not in (RUNNING, DAMAGED, Status.SUSPENDED)
 
 
 @runtime_checkable
@@ -99,7 +104,7 @@ class TrailStore(Protocol):
         """
 
     def runs(self) -> Sequence[RunInfo]:
-        """All runs, newest first."""
+        """All runs, newest first. One that is not as it was written is `DAMAGED`, and hides no other."""
 
     def info(self, run_id: str) -> RunInfo:
         """One run. Raises `UnknownRun`."""

@@ -192,18 +192,30 @@ def test_a_run_that_its_store_breaks_off_is_no_wrong_usage(room: Room) -> None:
         assert "no trail" in error_of(fsm("run", "x", "--base-url", s.base_url, "--store", "fire.py", "-q"), 2)
 
 
-def test_beside_a_damaged_run_the_others_go_by_their_whole_ids(room: Room) -> None:
-    """A beginning cannot be looked up then: the error says which file is damaged, and how the run that is meant is reached."""
+def test_a_damaged_run_hides_no_other(room: Room) -> None:
+    """It is listed and audited by its id, with what is wrong, and makes the exit code 1; the others are listed, audited and shown."""
     folder = Room(room.folder, "trails/")
-    folder.run([ANA])
-    folder.run([ANA])
-    good, bad = folder.ids()
+    for _ in range(3):
+        folder.run([ANA])
+    good, bad, unread = folder.ids()
     with (room.folder / "trails" / f"{bad}.jsonl").open("a", encoding="utf-8") as file:
         file.write("torn")
-    said = error_of(folder.on("show", good[:8]))
-    assert f"{bad}.jsonl" in said
-    assert "by its whole id" in said
-    assert folder.on("show", good).code == 0
+    (room.folder / "trails" / f"{unread}.jsonl").unlink()
+    (room.folder / "trails" / f"{unread}.head").rename(room.folder / "trails" / "nobody~0.head")
+    listed = folder.on("runs")
+    assert listed.code == 1
+    assert [line.split()[:2] for line in listed.out.splitlines()[1:]] == [
+        [good, "suspended"], [bad, "damaged"], ["nobody~0", "damaged"]
+    ]  # fmt: skip
+    assert f"{bad}.jsonl" in listed.err
+    shown = folder.on("runs", "--json")
+    assert (shown.code, [one["status"] for one in shown.document]) == (1, ["suspended", "damaged", "damaged"])
+    checked = folder.on("audit", "--all")
+    assert checked.code == 1
+    assert any(line.startswith("ok ") and good in line for line in checked.out.splitlines())
+    assert checked.out.count("NOT OK") == 2
+    assert folder.on("show", good[:8]).code == 0
+    assert "torn" not in error_of(folder.on("show", bad[:8]))
 
 
 def test_a_run_that_another_process_holds_is_left_alone(room: Room) -> None:

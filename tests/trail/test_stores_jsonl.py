@@ -117,7 +117,6 @@ def test_a_torn_end_is_refused_until_it_is_repaired(folder: Path, store: JsonLin
     for ask in (
         lambda: store.read("r"),
         lambda: store.info("r"),
-        store.runs,
         lambda: store.claim("r", "me", 500.0, 50.0),
         lambda: write(store, 3, 3),
         lambda: write(store, 0, 0),
@@ -125,6 +124,7 @@ def test_a_torn_end_is_refused_until_it_is_repaired(folder: Path, store: JsonLin
         with pytest.raises(TrailDamaged, match="repair") as caught:
             ask()
         assert (caught.value.run_id, caught.value.seq in (3, 4)) == ("r", True)
+    assert [(one.run_id, one.status, "repair" in one.reason) for one in store.runs()] == [("r", "damaged", True)]
     assert path.read_bytes() == whole + TORN[torn]
     assert store.repair("r") == Repaired(entries=3, lost=0, aside=folder / "r.torn-1")
     assert (folder / "r.torn-1").read_bytes() == TORN[torn]
