@@ -15,6 +15,7 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.outputs import ChatGenerationChunk
 
 from fsm_agent.testing.script import UNSET, Call, Reply
+from fsm_agent.wire import RAW_CALLS
 
 __all__ = ["Ready", "arguments_text", "from_message", "from_reply", "pieces", "stream_chunks", "words"]
 
@@ -34,10 +35,12 @@ _PIECE: Final = 8
 class Ready:
     """A reply built ahead of its request, so that dealing it is only a copy. `calls` are its calls, good and bad."""
 
-    __slots__ = ("_fresh_calls", "_id_prefix", "_said", "_template", "calls")
+    __slots__ = ("_fresh_calls", "_id_prefix", "_said", "_template", "_written", "calls")
 
     def __init__(self, template: AIMessage, calls: tuple[Call, ...], said: object, model_name: str) -> None:
         self._template = template
+        # As from a server: a message has good and bad calls in two lists, and of their texts what was parsed.
+        self._written = isinstance(said, Reply) and any(isinstance(call.args, str) for call in calls)
         self._said = said
         self._id_prefix = f"{model_name}-" if template.id is None else ""
         self.calls = calls
@@ -69,6 +72,11 @@ class Ready:
             fields[name] = _own(fields[name])
         for name, place, number in self._fresh_calls:
             fields[name][place]["id"] = self.call_id(request, number)
+        if self._written:
+            fields["additional_kwargs"][RAW_CALLS] = [
+                (self.call_id(request, number), call.name, arguments_text(call))
+                for number, call in enumerate(self.calls)
+            ]
         return message
 
 

@@ -134,6 +134,25 @@ def batch_tools(ledger: Ledger) -> list[Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_h03_a_broken_call_keeps_its_place(way: str) -> None:
+    """Of calls of which the first cannot be read, each is answered in the order of the reply, streamed or not."""
+    batch = [
+        Call("add", '{"a": 1,', id="x"),
+        Call("add", {"a": 1, "b": 2}, id="y"),
+        Call("add", '{"a": 1, "a": 2}', id="z"),
+    ]
+    with ScriptedModel([batch, "done"]) as model:
+        run(make(model, [add]), "go", way)
+    told = answers_in(model.requests[1])
+    assert [(message.tool_call_id, message.status) for message in told] == [
+        ("x", "error"),
+        ("y", "success"),
+        ("z", "error"),
+    ]
+    assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("retries", [0, 1])
 def test_h03_a_mixed_batch_has_one_result_for_each_call_in_order(way: str, retries: int) -> None:
     """Works / raises / unknown: three results in call order, each with its id and status; the next request is valid."""
