@@ -226,9 +226,14 @@ class Trace:
 
 
 def _silent(config: RunnableConfig) -> RunnableConfig:
-    """`config` without callbacks. It was made complete before, so that there is nothing for LangChain's own function to fill in."""
+    """`config` without callbacks, and without the name and id of the run, which are not those of what runs inside.
+
+    It was made complete before, so that there is nothing for LangChain's own function to fill in.
+    """
     quiet = config.copy()
     quiet["callbacks"] = None
+    quiet.pop("run_name", None)
+    quiet.pop("run_id", None)
     return quiet
 
 

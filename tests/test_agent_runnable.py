@@ -793,6 +793,26 @@ def test_a_tool_gets_the_callback_manager_of_its_call(way: str, watched: bool) -
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_the_name_and_id_of_a_run_are_not_those_of_what_runs_inside(way: str) -> None:
+    """Callbacks of the model itself see its calls, each with an id of its own, also where nobody listens to the run."""
+    own = Recorder()
+    inside: list[RunnableConfig] = []
+
+    def look(a: int, config: RunnableConfig) -> str:
+        """Look."""
+        inside.append(config)
+        return str(a)
+
+    model = ScriptedModel([call("look", a=1), "1"])
+    model.callbacks = [own]
+    run_id = uuid4()
+    result = run(make(model, [look]), "go", way, {"run_id": run_id, "run_name": "mine"})
+    assert result.run_id == str(run_id)
+    assert len({run_id, *(event.run_id for event in own.of("on_chat_model_start"))}) == 3
+    assert not {"run_id", "run_name"} & inside[0].keys()
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_handler_that_raises_changes_nothing(way: str) -> None:
     """Like everywhere in LangChain, a handler's own error is a warning in the log and no more."""
 

@@ -265,6 +265,23 @@ def test_the_async_side_is_adapted_the_same() -> None:
     assert call(single, tool_input="a") == "A"
 
 
+def test_a_single_input_tool_is_filled_like_the_others() -> None:
+    """Its value goes by position, the config by name, as for a runnable that `as_tool` makes such a tool of."""
+
+    def search(text: str, *, config: RunnableConfig) -> str:
+        return f"{text} {config['configurable']['user']}"
+
+    async def later(text: str, config: RunnableConfig) -> str:
+        return search(text, config=config)
+
+    with calling(CallInfo(config={"configurable": {"user": "ana"}})):
+        for one in (
+            SingleInputTool("search", search, "Search."),
+            SingleInputTool("search", None, "Search.", coroutine=later),
+        ):
+            assert call(as_tool(one), tool_input="a") == "a ana"
+
+
 def test_a_foreign_parameter_of_the_function_is_refused() -> None:
     """An injection that only the function declares, beside its schema, could not be filled either."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Unpack, get_type_hints
@@ -62,23 +63,38 @@ def _functions(source: BaseTool) -> tuple[Callable[..., Any] | None, Callable[..
         return source.func, source.coroutine
     if isinstance(source, SingleInputTool):
         func, coroutine = source.func, source.coroutine
-        return (_by_position(func) if func else None), (_by_position_async(coroutine) if coroutine else None)
+        return (
+            None if func is None else _by_position(func, _parameters(source, func)),
+            None if coroutine is None else _by_position_async(coroutine, _parameters(source, coroutine)),
+        )
     has_async = type(source)._arun is not BaseTool._arun
     return source._run, (source._arun if has_async else None)
 
 
-def _by_position(func: Callable[..., Any]) -> Callable[..., Any]:
+def _by_position(func: Callable[..., Any], filled: Mapping[str, Injected]) -> Callable[..., Any]:
+    """`func` called with what the model gave by position, and with what is filled here by name."""
+
+    @functools.wraps(func)
     def call(**arguments: Any) -> Any:
-        return func(*arguments.values())
+        return func(*_given(arguments, filled), **_filled(arguments, filled))
 
     return call
 
 
-def _by_position_async(func: Callable[..., Any]) -> Callable[..., Any]:
+def _by_position_async(func: Callable[..., Any], filled: Mapping[str, Injected]) -> Callable[..., Any]:
+    @functools.wraps(func)
     async def call(**arguments: Any) -> Any:
-        return await func(*arguments.values())
+        return await func(*_given(arguments, filled), **_filled(arguments, filled))
 
     return call
+
+
+def _given(arguments: Mapping[str, Any], filled: Mapping[str, Injected]) -> list[Any]:
+    return [value for name, value in arguments.items() if name not in filled]
+
+
+def _filled(arguments: Mapping[str, Any], filled: Mapping[str, Injected]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name in filled}
 
 
 def _arguments(source: BaseTool, func: Callable[..., Any] | None) -> tuple[type[BaseModel], dict[str, Injected]]:
