@@ -82,7 +82,11 @@ class Runner:
         """`open` without blocking the event loop. When the await is cancelled, run id and thread are given up as soon as they can be."""
         self.reserve(run_id)
         opened = partial(self._opened, run_id, thread_id)
-        return await self._threads.claimed(thread_id, opened, partial(self.release, run_id, thread_id))
+        try:
+            return await self._threads.claimed(thread_id, opened, partial(self.release, run_id, thread_id))
+        except RuntimeError:  # no worker could be begun, so that nothing was opened
+            self.release(run_id, None)
+            raise
 
     def _opened(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
         try:

@@ -97,7 +97,15 @@ class StoredConversations(ABC):
             self._held[thread_id] = Held(claim, stored, blocks)
             start, self._renewing = not self._renewing, True
         if start:
-            threading.Thread(target=_renew, args=(weakref.ref(self), self._stop, self.lease / 3), daemon=True).start()
+            renewing = threading.Thread(
+                target=_renew, args=(weakref.ref(self), self._stop, self.lease / 3), daemon=True
+            )
+            try:
+                renewing.start()
+            except (
+                RuntimeError
+            ):  # there are too many threads: the claim holds for one lease, and the next `open` tries again
+                self._renewing = False
         return blocks
 
     def close(self, thread_id: str, run_id: str, history: tuple[Block, ...] | None) -> None:

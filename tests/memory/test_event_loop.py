@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approve, Status, tool
+from fsm_agent import Agent, Approve, Status, tool, workers
 from fsm_agent.errors import RunBusy
 from fsm_agent.history import Block
 from fsm_agent.memory import InMemoryConversations
@@ -146,6 +146,20 @@ def test_a_cancelled_run_gives_its_thread_back_on_a_worker() -> None:
     asyncio.run(cancelled())
     assert others(store) == ["open", "close"]
     assert store.inner.open("t", "another") == ()
+
+
+def test_a_run_that_no_worker_could_begin_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with too many threads refuses the run, and keeps neither its id nor its thread taken."""
+    agent = agent_with(Remote(), "Hi.")
+
+    def full(_: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "start", full)
+        with pytest.raises(RuntimeError, match="new thread"):
+            asyncio.run(agent.ainvoke("x", THREAD))
+    assert asyncio.run(agent.ainvoke("x", THREAD)).answer == "Hi."
 
 
 def test_a_turn_is_stored_although_nobody_waits_for_the_store_any_more() -> None:

@@ -310,6 +310,23 @@ def test_claims_are_renewed_in_the_background(path: Path, monkeypatch: pytest.Mo
         assert renewed.wait(PATIENCE)
 
 
+def test_too_many_threads_cost_no_conversation(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be begun for the renewing, the turn is kept, its thread is free again, and the next turn begins one."""
+
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = threading.active_count()
+    with SQLiteConversations(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", full)
+            keep(store, said(0))
+        assert threading.active_count() == before
+        keep(store, said(1))
+        assert threading.active_count() == before + 1
+        assert kept(store) == said(1)
+
+
 def test_a_lease_that_ran_out_may_be_taken_over(path: Path, time: Time) -> None:
     """A process that hangs loses its thread; what it says afterwards is refused by name and mixes with nothing."""
     with SQLiteConversations(path, lease=60) as one, SQLiteConversations(path, lease=60) as other:
