@@ -18,6 +18,7 @@ from unittest.mock import Mock
 import pytest
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import InjectedToolArg, InjectedToolCallId
+from langsmith import traceable
 from pydantic import BaseModel, Field
 
 from fsm_agent.errors import ToolDefinitionError
@@ -224,6 +225,28 @@ def test_what_the_engine_fills_in_async_functions() -> None:
 
     with calling(CallInfo(run_id="r1")):
         assert call(probe, x=1) == "1 r1"
+
+
+def test_a_function_that_langsmith_traces_is_a_tool_like_any() -> None:
+    """`traceable` adds a parameter `config` without a type: it is LangChain's, as for a function in a chain, and no argument."""
+
+    @traceable
+    def add(a: int, b: int = 1) -> int:
+        """Add."""
+        return a + b
+
+    @traceable
+    async def later(a: int) -> int:
+        """Later."""
+        return a + 1
+
+    def probe(x: int, config: Any = None, *, run: str = "") -> str:  # a type of its own makes it an argument
+        """Probe."""
+        return f"{x} {config} {run}"
+
+    assert list(as_tool(add).parameters()["properties"]) == ["a", "b"]
+    assert (call(as_tool(add), a=1), call(as_tool(later), a=1)) == (2, 2)
+    assert list(as_tool(probe).parameters()["properties"]) == ["x", "config", "run"]
 
 
 def test_a_foreign_injection_with_a_default_is_left_alone() -> None:

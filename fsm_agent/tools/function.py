@@ -44,7 +44,7 @@ def function_arguments(
         if parameter.name in bound:
             continue
         annotation = hints.get(parameter.name, parameter.annotation)
-        if (kind := injected_kind(parameter.name, annotation)) is not None:
+        if (kind := _kind(parameter, annotation)) is not None:
             if kind is not Injected.FOREIGN:
                 injected[parameter.name] = kind
             elif parameter.default is parameter.empty:
@@ -90,6 +90,13 @@ def _hints(func: Callable[..., Any], name: str, local_names: Mapping[str, Any] |
         raise ToolDefinitionError(
             f'tool "{name}": its annotations cannot be resolved ({error}); define the types at module level', tool=name
         ) from error
+
+
+def _kind(parameter: inspect.Parameter, annotation: Any) -> Injected | None:
+    """What fills a parameter. LangChain hands its config to one that is only named so, and `traceable` of LangSmith adds such a one."""
+    if parameter.name == "config" and annotation is parameter.empty:
+        return Injected.CONFIG
+    return injected_kind(parameter.name, annotation)
 
 
 def _check(parameter: inspect.Parameter, annotation: Any, name: str) -> None:
