@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fsm_agent.alphabet import State
-from fsm_agent.context import Setup
+from fsm_agent.context import Context, Setup
 from fsm_agent.effects import Answered, Approve, AskHuman, Decision, Edit, Expired, Outcome, to_data
 from fsm_agent.errors import RunError, TrailError, TrailVersion, UnknownRun
 from fsm_agent.jobs import Job
@@ -130,7 +130,9 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
         _check_memory(change)
     decided = _decided(run, asking, resumption, setup) if asking is not None else {}
     if change:
-        run.ctx = changed(run.ctx, change)
+        after = changed(run.ctx, change)
+        _check_calls(after, change)
+        run.ctx = after
     if run.trail is not None:
         run.trail.add("resumed", {"at": run.job.now(), "by": resumption.by, "owner": run.trail.owner})
         if change:
@@ -139,6 +141,21 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
     if asking is None:
         return None
     return _answered(run, asking, decided)
+
+
+def _check_calls(ctx: Context, change: Change) -> None:
+    """A change is no approval: whoever approves a call sees what is executed, and what a person refused stays refused."""
+    for call in ctx.calls:
+        if call.id not in change.arguments:
+            continue
+        tool = ctx.setup.tools.resolve(call.tool)
+        if call.signature in ctx.denied:
+            raise RunError(f"a person has refused this same call of {call.tool} in this run")
+        if call.needs_approval or (tool is not None and tool.needs_approval(call.arguments)):
+            raise RunError(
+                f"{call.id}: a person must approve {call.tool} with these arguments, and a change is no approval; in review a call is "
+                "changed by Edit(args)"
+            )
 
 
 def _check_memory(change: Change) -> None:

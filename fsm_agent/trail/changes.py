@@ -26,7 +26,8 @@ class Change:
     """New values for a paused run; what is left out stays.
 
     `limits` are single ones by name. `memory` is another strategy. `arguments` are the whole new arguments of calls that are about to be
-    executed, by call id. Raises `DefinitionError` for a part of another kind.
+    executed, by call id; what a person must approve is changed by `Edit` alone, in review. Raises `DefinitionError` for a part of another
+    kind.
     """
 
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Change:
 
 
 def changed(ctx: Context, change: Change) -> Context:
-    """The context with `change` made; the arguments are validated like the model's own, and count as approved.
+    """The context with `change` made; the arguments are validated like the model's own.
 
     Raises `DefinitionError` for a limit that is none, `RunError` for arguments that do not fit and for calls that are not about to run.
     """

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from langchain_core.runnables import RunnableConfig
 
-from fsm_agent import Answer, Approve, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
+from fsm_agent import Answer, Approve, Change, Deny, Edit, Event, RunError, RunResult, State, Status, StopReason, tool
 from fsm_agent.errors import RunBusy, TrailVersion, UnknownRun
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call
+from fsm_agent.trail import MemoryTrail
 from tests.faults.kit import (
     PATIENCE,
     WAYS,
@@ -195,6 +196,52 @@ def test_c08_approved_is_exactly_what_was_shown() -> None:
         result = agent.resume("r", decision=Approve())
     assert ledger.entries == [{"amount": 10, "to": "bob"}]
     assert (result.status, result.answer, result.tool_calls) == (Status.COMPLETED, "done", 1)
+
+
+@pytest.mark.parametrize("store", [None, "trail"])
+@pytest.mark.parametrize("approved", [True, False])
+def test_c08_a_change_before_execute_is_no_approval(approved: bool, store: str | None) -> None:
+    """Paused before EXECUTE, neither an approved call nor one that needed no approval is changed into one that nobody has approved."""
+    ledger = Ledger()
+
+    def transfer(amount: int) -> str:
+        """Send money."""
+        ledger.note(amount=amount)
+        return "sent"
+
+    guarded = tool(requires_approval=lambda given: given["amount"] > 5)(transfer)
+    amount = 10 if approved else 1
+    with ScriptedModel([Call("transfer", {"amount": amount}, id="a"), "done"]) as model:
+        agent = make(model, [guarded], store=MemoryTrail() if store else None).pause_at("EXECUTE")
+        waiting = agent.invoke("pay", {"configurable": {"run_id": "r"}})
+        if approved:
+            waiting = agent.resume("r", decision=Approve(), by="Ann")
+        assert [dict(one.arguments) for one in waiting.upcoming] == [{"amount": amount}]
+        with pytest.raises(RunError, match="a change is no approval"):
+            agent.resume("r", change=Change(arguments={"a": {"amount": 1000}}), by="Zoe")
+        assert agent.resume("r").status is Status.COMPLETED
+    assert ledger.entries == [{"amount": amount}]
+
+
+def test_c11_a_change_into_a_rejected_call_is_not_a_way_around() -> None:
+    """What a person refused is not executed by changing another call into it."""
+    ledger = Ledger()
+
+    def transfer(amount: int) -> str:
+        """Send money."""
+        ledger.note(amount=amount)
+        return "sent"
+
+    guarded = tool(requires_approval=lambda given: given["amount"] > 5)(transfer)
+    script = [Call("transfer", {"amount": 10}, id="a"), Call("transfer", {"amount": 1}, id="b"), "done"]
+    with ScriptedModel(script) as model:
+        agent = make(model, [guarded]).pause_at("EXECUTE")
+        agent.invoke("pay", {"configurable": {"run_id": "r"}})
+        assert agent.resume("r", decision=Deny("no")).upcoming[0].id == "b"
+        with pytest.raises(RunError, match="has refused"):
+            agent.resume("r", change=Change(arguments={"b": {"amount": 10}}))
+        agent.resume("r", change=Change(arguments={"b": {"amount": 2}}))
+    assert ledger.entries == [{"amount": 2}]
 
 
 def test_c08_another_amount_needs_another_yes() -> None:
