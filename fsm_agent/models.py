@@ -22,7 +22,7 @@ from fsm_agent.errors import ModelError
 from fsm_agent.limits import Limits
 from fsm_agent.wire import attach
 
-__all__ = ["Prepared", "capped", "patient", "prepare", "resolve"]
+__all__ = ["Prepared", "capped", "key_from", "patient", "prepare", "resolve"]
 
 _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
@@ -103,10 +103,21 @@ def _from_name(name: str, base_url: str | None) -> Any:
     return init_chat_model(name)
 
 
+def key_from(environ: Mapping[str, str]) -> str | None:
+    """The key in `OPENAI_API_KEY`, without the line break that a file of a secret ends with; None where there is none.
+
+    Raises `ModelError` for one that no request can carry: its client would tell of a connection that failed.
+    """
+    key = environ.get("OPENAI_API_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ModelError("OPENAI_API_KEY holds a character that no HTTP header can carry; copy the key again")
+    return key or None
+
+
 def _openai(name: str, base_url: str | None, api_key: str | None = None, **settings: Any) -> Any:
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - a second of import, only when it is used
 
-    key = api_key or os.environ.get("OPENAI_API_KEY") or ("none" if base_url else None)
+    key = api_key or key_from(os.environ) or ("none" if base_url else None)
     if key is None:
         raise ModelError(
             f"model {name!r} needs a key: set OPENAI_API_KEY, or give base_url for a server of your own, or use "

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.dialects import is_local
 from fsm_agent.errors import ModelError
+from fsm_agent.models import key_from
 
 __all__ = ["LOCAL_DEFAULT", "OPENAI_DEFAULT", "Choice", "choose"]
 
@@ -61,10 +62,10 @@ def choose(model: str | None, base_url: str | None, environ: Mapping[str, str]) 
         # At a server of one's own a name is only a name, colons included ("qwen2.5:7b").
         literal = named if url is None or named.startswith("openai:") else f"openai:{named}"
         return Choice(literal, url, why)
-    has_key = bool(environ.get("OPENAI_API_KEY"))
+    key = key_from(environ)
     if url is not None:
-        return Choice(f"openai:{_offered(url, environ.get('OPENAI_API_KEY'))}", url, f"the server at {_shown(url)}")
-    if has_key:
+        return Choice(f"openai:{_offered(url, key)}", url, f"the server at {_shown(url)}")
+    if key:
         return Choice(f"openai:{OPENAI_DEFAULT}", None, "OPENAI_API_KEY is set")
     return Choice(LOCAL_DEFAULT, None, "no --model, no FSM_AGENT_MODEL, no OPENAI_API_KEY")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fsm_agent import Agent
 from fsm_agent.cli.choice import Choice, choose
 from fsm_agent.errors import ModelError
+from fsm_agent.observe import silent_logger
 from fsm_agent.testing import server
 
 URL = "http://127.0.0.1:9/v1"
@@ -38,6 +40,24 @@ def test_the_only_model_of_a_server_is_taken() -> None:
     with server([], model="its-own") as s:
         assert choose(None, s.base_url, {}).model == "openai:its-own"
         assert choose(None, None, {"OPENAI_BASE_URL": s.base_url}).base_url == s.base_url
+
+
+def test_the_line_break_behind_a_key_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that was read from a file of a secret serves, for the question about the models and for those that answer."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k\n")
+    with server(["Hi."], model="its-own") as s:
+        chosen = choose(None, s.base_url, {"OPENAI_API_KEY": "k\n"})
+        assert Agent(chosen.model, base_url=s.base_url, logger=silent_logger()).invoke("x").answer == "Hi."
+
+
+@pytest.mark.parametrize("key", ["sk-\u043a\u043b\u044e\u0447", "sk-a\nb"])
+def test_a_key_that_no_request_can_carry_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable is named, and not the server, to which no connection fails; the key is not shown."""
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    for make in (lambda: choose(None, URL, {"OPENAI_API_KEY": key}), lambda: Agent("openai:x", base_url=URL)):
+        with pytest.raises(ModelError, match="OPENAI_API_KEY holds a character") as caught:
+            make()
+        assert "sk-" not in str(caught.value)
 
 
 def test_several_models_of_a_server_are_a_question() -> None:
