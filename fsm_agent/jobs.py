@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,6 +24,7 @@ from fsm_agent.language import Language
 
 __all__ = [
     "CANCEL",
+    "GLANCE",
     "HERE",
     "CancelRequested",
     "Emit",
@@ -53,6 +55,8 @@ _TOKEN: Final = "token"
 _DONE: Final = "done"
 _RAISED: Final = "raised"
 CANCEL: Final = "cancel"
+GLANCE: Final = 1.0
+"""Seconds that the thread of a caller waits at most at once: a signal that arrives in the moment before a wait is seen only after it."""
 
 
 class Here(Enum):
@@ -214,7 +218,7 @@ def waiting(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Gener
         while True:
             left = None if timeout is None else max(timeout - (job.clock.monotonic() - begun), 0.0)
             try:
-                kind, value = inbox.get(timeout=left)
+                kind, value = _next(inbox, left)
             except Empty:
                 raise TimedOut from None
             if kind is _TOKEN:
@@ -231,6 +235,18 @@ def waiting(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Gener
             return result
     finally:
         job.close_inbox()
+
+
+def _next(inbox: SimpleQueue[tuple[str, Any]], within: float | None) -> tuple[str, Any]:
+    """The next report on `inbox`. Raises `Empty` after `within` seconds."""
+    until = inf if within is None else time.monotonic() + within
+    while True:
+        left = until - time.monotonic()
+        try:
+            return inbox.get(timeout=max(min(left, GLANCE), 0.0))
+        except Empty:
+            if left <= GLANCE:
+                raise
 
 
 def _report(job: Job, inbox: SimpleQueue[tuple[str, Any]], work: Callable[[Emit], Any]) -> None:

@@ -18,7 +18,7 @@ from queue import Empty
 from typing import Any, Final
 
 from fsm_agent import workers
-from fsm_agent.jobs import CANCEL, HERE, CancelRequested, Here, TimedOut, Work, waiting
+from fsm_agent.jobs import CANCEL, GLANCE, HERE, CancelRequested, Here, TimedOut, Work, waiting
 from fsm_agent.records import RunResult, Token, Transitioned
 
 __all__ = ["Driven", "flown", "relayed"]
@@ -28,10 +28,6 @@ Driven = Generator[Transitioned | RunResult | Work | Here, Any, None]
 _LANDED: Final = "landed"
 _RAISED: Final = "raised"
 _SOONER: Final = "sooner"
-_NAP: Final = 1.0
-"""Seconds that the watcher sleeps at least while no call is under way."""
-_WATCH: Final = 10.0
-"""Seconds that the watcher sleeps at most, so that it need not be woken for a call that is due sooner than the one before it."""
 _PATIENCE: Final = 5.0
 """Seconds that an interrupt waits for the pilot to leave the engine's own code."""
 
@@ -142,10 +138,8 @@ class _Flight:
         """How the pilot landed, or why the run was taken from it."""
         while True:
             with self._lock:
-                # Between two calls the due time of the last one will do: waking for each call would cost what the flight saves.
                 now = time.monotonic()
-                due = self._due if self._at_work else max(self._due, now + _NAP)
-                self._wakes = wakes = min(due, now + _WATCH)
+                self._wakes = wakes = min(self._due if self._at_work else inf, now + GLANCE)
             try:
                 kind, value = self._inbox.get(timeout=max(wakes - now, 0.0))
             except Empty:

@@ -1230,6 +1230,30 @@ def test_an_interrupt_stops_a_sync_run_at_once(where: str, watched: bool) -> Non
     release.set()
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="this system has no masks of signals")
+@pytest.mark.parametrize("watched", [False, True])
+def test_an_interrupt_that_does_not_wake_the_caller_is_seen_all_the_same(watched: bool) -> None:
+    """Ctrl-C in the moment before the caller begins to wait ends no wait: it must not last until the call is over."""
+    release, ended = threading.Event(), []
+
+    def hangs() -> str:
+        """Hang, once a signal has come that another thread took."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        release.wait(8)
+        ended.append(True)
+        return "late"
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with ScriptedModel([call("hangs")]) as model, pytest.raises(KeyboardInterrupt):
+            make(model, [hangs], observers=[Seen()] if watched else []).invoke("go")
+        assert not ended
+    finally:
+        release.set()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_an_interrupt_as_the_pilot_lands_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the worst moment, when the worker's report was just taken: it comes out at once, and the run is over."""
     from fsm_agent import pilot
