@@ -283,6 +283,11 @@ def _untyped(x) -> None:  # type: ignore[no-untyped-def]  # that is the point
     """Untyped."""
 
 
+def _untyped_config(config) -> str:  # type: ignore[no-untyped-def]  # that is the point
+    """A config of whose?"""
+    return str(config)
+
+
 def _positional(x: int, /) -> None:
     """Positional."""
 
@@ -322,6 +327,7 @@ def _foreign(state: Annotated[dict[str, Any], InjectedToolArg]) -> None:
         (_starred, r"\*args"),
         (_keywords, r"\*\*kwargs"),
         (_untyped, '"x" without a type'),
+        (_untyped_config, '"config" without a type'),
         (_positional, "positional-only"),
         (_generator, "return a list"),
         (_async_generator, "return a list"),

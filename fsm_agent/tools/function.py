@@ -93,8 +93,9 @@ def _hints(func: Callable[..., Any], name: str, local_names: Mapping[str, Any] |
 
 
 def _kind(parameter: inspect.Parameter, annotation: Any) -> Injected | None:
-    """What fills a parameter. LangChain hands its config to one that is only named so, and `traceable` of LangSmith adds such a one."""
-    if parameter.name == "config" and annotation is parameter.empty:
+    """What fills a parameter. `traceable` of LangSmith adds one for LangChain's config that is known by its name alone."""
+    added = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is None and annotation is parameter.empty
+    if added and parameter.name == "config":
         return Injected.CONFIG
     return injected_kind(parameter.name, annotation)
 
