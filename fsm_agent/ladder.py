@@ -18,6 +18,7 @@ __all__ = [
     "Rung",
     "backoff",
     "defaults",
+    "due_again",
     "fallbacks",
     "next_rung",
     "retryable_calls",

@@ -12,7 +12,18 @@ from fsm_agent.effects import Call, Result
 from fsm_agent.history import Block, block
 from fsm_agent.ladder import due_again
 
-__all__ = ["NOT_FAILURES", "close_round", "closed", "interrupted", "kept", "merge_results", "noted", "runnable"]
+__all__ = [
+    "NOT_FAILURES",
+    "close_round",
+    "closed",
+    "executed_now",
+    "interrupted",
+    "kept",
+    "merge_results",
+    "not_executed",
+    "noted",
+    "runnable",
+]
 
 NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
 """Why a call did not run where that counts as no failure: a person refused it, it stands in the reply already, the run was broken off."""
@@ -45,12 +56,17 @@ def kept(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
 
 
 def interrupted(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
-    """The context of a run that was cancelled while calls were under way: those that had ended took effect, and stay known."""
+    """The context of a run that was cancelled: the calls that had ended took effect, and stay known."""
     given = {one.call_id: one for one in results}
     after = kept(ctx, tuple([given[call.id] for call in ctx.calls if call.id in given]), at)
-    fresh = {one.call_id: one for one in after.fresh[len(ctx.fresh) :]}
-    done = [Done(call, fresh[call.id]) for call in ctx.calls if call.id in fresh and fresh[call.id].ok]
+    done = [Done(call, result) for call, result in executed_now(after) if result.ok]
     return after.change(done=(*ctx.done, *done))
+
+
+def executed_now(ctx: Context) -> list[tuple[Call, Result]]:
+    """The calls that were executed since OBSERVE looked last, with their results."""
+    calls = {call.id: call for call in ctx.calls}
+    return [(calls[result.call_id], result) for result in ctx.fresh if result.executed and result.call_id in calls]
 
 
 def _named(ctx: Context, result: Result) -> Result:

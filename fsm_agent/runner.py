@@ -284,6 +284,7 @@ class Runner:
         except (UnknownRun, RunBusy):
             return False
         try:
+            catch_up(run)
             run.stop(run.cancelled(why))
             if run.trail is not None:
                 durable(conclude(run))

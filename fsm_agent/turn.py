@@ -19,8 +19,7 @@ def turn(machine: Machine, state: State, ctx: Context, outcome: Outcome | None) 
     Raises what a state, guard or dialect raises, and `fsm_agent.errors.IllegalTransition`.
     """
     if isinstance(outcome, Cancelled):
-        stopped = interrupted(ctx, outcome.results, outcome.at) if outcome.results else ctx.change(at=outcome.at)
-        fired = machine.fire(state, Event.CANCELLED, stopped)
+        fired = machine.fire(state, Event.CANCELLED, interrupted(ctx, outcome.results, outcome.at))
         cause = fired.ctx.cause
         if outcome.why and cause is not None:
             return fired._replace(ctx=fired.ctx.change(cause=replace(cause, values={"why": outcome.why})))

@@ -11,7 +11,7 @@ from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Outcome, Result
 from fsm_agent.history import block
 from fsm_agent.repeats import learned_from, times_seen
-from fsm_agent.rounds import NOT_FAILURES, close_round, not_executed
+from fsm_agent.rounds import NOT_FAILURES, close_round, executed_now, not_executed
 from fsm_agent.standing import moved
 from fsm_agent.states.base import Step
 
@@ -30,7 +30,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         ctx = ctx.change(answer=None, note=note, note_kind="refused")
     if ctx.note:
         return Step(Event.OBSERVED, _observed_note(ctx))
-    executed = _executed(ctx)
+    executed = executed_now(ctx)
     counted = ctx.change(**_progress(ctx, executed), **_failures(ctx), position=moved(ctx))
     return Step(Event.OBSERVED, close_round(_warned(counted, executed)))
 
@@ -44,11 +44,6 @@ def _observed_note(ctx: Context) -> Context:
     if ctx.note_kind == "thought":
         return after.change(idle_steps=ctx.idle_steps + 1)
     return after.change(failures=ctx.failures + 1, successes=0, failure=Failure("reply", ctx.note_kind, ctx.note))
-
-
-def _executed(ctx: Context) -> list[tuple[Call, Result]]:
-    calls = {call.id: call for call in ctx.calls}
-    return [(calls[result.call_id], result) for result in ctx.fresh if result.executed and result.call_id in calls]
 
 
 def _progress(ctx: Context, executed: list[tuple[Call, Result]]) -> dict[str, Any]:

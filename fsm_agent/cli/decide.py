@@ -20,7 +20,7 @@ from fsm_agent.cli.retell import call_text
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
-from fsm_agent.durable import conclude, durable
+from fsm_agent.durable import catch_up, conclude, durable
 from fsm_agent.effects import Answer, Approve, Decision, Deny, Edit, Expired
 from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, RunHeld, UnknownRun
 from fsm_agent.limits import Limits
@@ -336,6 +336,7 @@ def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
             taken = taken_over(
                 stored.journal, stored.run_id, setup_of(stored, given), machine_of(stored, given), Host()
             )
+            catch_up(taken)
             taken.stop(taken.cancelled(why))
             durable(conclude(taken))
         note(f"cancelled run {stored.run_id} in {time.monotonic() - began:.1f} s", "yellow")

@@ -308,19 +308,23 @@ def test_a_suspended_run_is_cancelled_from_anywhere() -> None:
 
 
 def test_a_run_that_a_crash_broke_off_is_cancelled_with_what_is_known_of_it() -> None:
-    """One of two calls had its result when the program died: whoever cancels the run keeps that, and the audit agrees."""
+    """Wherever the program died, whoever cancels the run keeps the reply and the results that are in its trail, and the audit agrees."""
     whole, log = MemoryTrail(), new_log()
     replies = [reply("", call("add", a=1, b=2), call("add", a=3, b=4)), "done"]
     first = agent_on(whole, replies, [adding(log)], limits=Limits(max_parallel=1))
     first.invoke("add", RUN)
-    cut = [one.kind for one in first.journal.entries("r")].index("result") + 1
-    store = broken_off(whole, cut)
-    second = agent_on(store, [], [adding(log)], limits=Limits(max_parallel=1))
-    assert second.cancel("r")
-    assert store.info("r").status == Status.CANCELLED
-    ctx = replay(second.journal.entries("r"), second.setup).folded.ctx
-    assert (ctx.tool_calls, [done.result.text for done in ctx.done]) == (1, ["3"])
-    assert audit(second.journal, "r", second.setup).findings == ()
+    kinds = [one.kind for one in first.journal.entries("r")]
+    replied = kinds.index("outcome") + 1
+    for cut in range(1, kinds.index("started", kinds.index("result"))):
+        store = broken_off(whole, cut)
+        second = agent_on(store, [], [adding(log)], limits=Limits(max_parallel=1))
+        assert second.cancel("r")
+        assert store.info("r").status == Status.CANCELLED
+        ctx = replay(second.journal.entries("r"), second.setup).folded.ctx
+        assert ctx.model_calls == (cut >= replied)
+        known = ["3", "7"][: kinds[:cut].count("result")]
+        assert (ctx.tool_calls, [done.result.text for done in ctx.done]) == (len(known), known)
+        assert audit(second.journal, "r", second.setup).findings == ()
 
 
 # ---------------------------------------------------------------- pauses and changes
