@@ -69,16 +69,17 @@ def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> Runnabl
 def asked(value: AgentInput, config: RunnableConfig, *, language: Language | None, dialect: Dialect) -> Asked:
     """What `value` and its config ask for; without a `language` it is that of the task. Nothing is taken for it yet. Raises `RunError`.
 
-    A run inside of a tool call is a run of its own: the ids of the run around it are not its own, however they got into its config.
+    A run inside of a tool call is a run of its own: the ids of the runs around it are not its own, however they got into its config.
     """
     task = read_input(value)
     spoken = language or detect_language(task.text)
     run_id, thread_id = _named(config)
     outer = current_call()
     if outer.run_id:
-        # Made inside of a tool. Whether what names the run around it has come along depends on who listens, and on who calls whom.
-        run_id = None if run_id == outer.run_id else run_id
-        thread_id = None if thread_id == _named(outer.config or {})[1] else thread_id
+        # Made inside of a tool. Whether what names the runs around it has come along depends on who listens, and on who calls whom.
+        around = _named(outer.config or {})
+        run_id = None if run_id in (outer.run_id, around[0]) else run_id
+        thread_id = None if thread_id == around[1] else thread_id
     return Asked(
         task=task,
         run_id=checked_id("the run id", run_id or str(uuid.uuid4())),

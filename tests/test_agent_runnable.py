@@ -387,6 +387,25 @@ def test_a_run_inside_of_a_tool_is_a_run_of_its_own(way: str, watched: bool, tmp
     assert (result.run_id, result.thread_id) == ("r", "t")
 
 
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_takes_over_nothing_of_a_run_further_out(way: str, watched: bool) -> None:
+    """Each of three runs, one inside of the other, has an id of its own, and the outermost alone has the thread."""
+    found: list[RunResult] = []
+
+    def ask(left: int) -> str:
+        """Ask one that asks on."""
+        script = [call("ask", left=left - 1), "done"] if left else ["done"]
+        found.append(make(ScriptedModel(script), [ask]).invoke("go"))
+        return "asked"
+
+    config: RunnableConfig = {"configurable": RUN["configurable"], "callbacks": [Recorder()] if watched else []}
+    found.append(run(make(ScriptedModel([call("ask", left=1), "done"]), [ask]), "go", way, config))
+    assert [one.thread_id for one in found] == [None, None, "t"]
+    assert found[-1].run_id == "r"
+    assert len({one.run_id for one in found}) == 3
+
+
 def test_the_messages_of_a_result_are_a_list_of_their_own() -> None:
     """`messages` is a list, as a graph of LangGraph adds to its state (a tuple it takes for one message), and each result has its own."""
     agent = make(ScriptedModel([call("add", a=1, b=2), "3", "again"]), [add])
