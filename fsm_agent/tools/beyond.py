@@ -19,8 +19,10 @@ _PLAIN: Final = frozenset(
     }
 )
 """The kinds of pydantic's own schema that a JSON schema says all of. A date or a set has a form and an order of its own."""
-_REWRITES: Final = ("strip_whitespace", "to_lower", "to_upper", "post_init", "custom_init")
-_NO_SCHEMA: Final = frozenset({"metadata", "default", "serialization", "config", "expected", "members"})
+_OF_TEXTS: Final = ("strip_whitespace", "to_lower", "to_upper")
+_REWRITES: Final = (*_OF_TEXTS, *(f"str_{name}" for name in _OF_TEXTS), "post_init", "custom_init")
+"""What rewrites a value, as a part of a type's schema or of a model's config."""
+_NO_SCHEMA: Final = frozenset({"metadata", "default", "serialization", "expected", "members"})
 
 
 @functools.lru_cache(maxsize=256)
@@ -35,8 +37,10 @@ def _checks_more(schema: Any) -> bool:
     if not isinstance(schema, Mapping):
         return False
     kind = schema.get("type")
-    if isinstance(kind, str) and (kind not in _PLAIN or any(schema.get(name) for name in _REWRITES)):
+    if (isinstance(kind, str) and kind not in _PLAIN) or any(schema.get(name) for name in _REWRITES):
         return True
+    if kind == "model-fields":
+        return _checks_more([*schema["fields"].values(), schema.get("extras_schema")])
     keys = schema.get("keys_schema") if kind == "dict" else None
     if isinstance(keys, Mapping) and keys.get("type") not in ("str", "any"):
         return True

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from fsm_agent import Agent
 from fsm_agent.observe import silent_logger
@@ -74,6 +74,20 @@ class Colour(enum.Enum):
     RED = "red"
 
 
+class Trimmed(BaseModel):
+    """A model whose config rewrites its texts."""
+
+    model_config = ConfigDict(str_strip_whitespace=True)
+
+    text: str
+
+
+class Dated(BaseModel):
+    """A model with a field that has the name of a part of pydantic's schema."""
+
+    default: dt.date
+
+
 def taking(kind: Any) -> Callable[..., str]:
     """A function with one argument of the type."""
 
@@ -93,6 +107,8 @@ def taking(kind: Any) -> Callable[..., str]:
         *((set[int], [2, 1, 2]), (Path, "a//b"), (tuple[int, str], [1]), (dict[int, str], {"x": "a"})),
         (Annotated[int, AfterValidator(lambda number: number * 2)], 3),
         (Annotated[str, StringConstraints(strip_whitespace=True)], " x "),
+        (Trimmed, {"text": " x "}),
+        (Dated, {"default": "2024-13-99"}),
     ],
 )
 def test_what_only_code_can_check_is_a_note_and_no_fault(kind: Any, given: Any) -> None:
