@@ -234,6 +234,20 @@ def test_what_cannot_be_adapted_is_refused_with_a_reason(source: BaseTool, said:
         as_tool(source)
 
 
+class _Collects(BaseTool):
+    name: str = "collects"
+    description: str = "Collect."
+    func: Any = _pieces
+
+    def _run(self, text: str) -> list[str]:
+        return list(self.func(text))
+
+
+def test_a_tool_may_have_a_generator_that_it_runs_itself() -> None:
+    """Only the function that is called must not be one, whatever other fields a tool has."""
+    assert call(as_tool(_Collects()), text="a") == ["a"]
+
+
 def test_an_illegal_name_can_be_replaced() -> None:
     """`as_tool(source, name=...)` gives a LangChain tool a name that providers accept."""
     assert as_tool(SingleInputTool("two words", str.upper, "Upper."), name="upper").name == "upper"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Unpack, get_type_hints
@@ -44,57 +43,40 @@ def from_langchain(source: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
             generator, or see `Tool`.
     """
     func, afunc = _functions(source)
-    refuse_generators(source.name, *(getattr(source, one, None) for one in ("func", "coroutine", "_run", "_arun")))
+    refuse_generators(source.name, func, afunc)
     model, filled = _arguments(source, func or afunc)
     hidden = {name: _stand_in(source, name, kind, model) for name, kind in filled.items()}
     given = {name: kind for name, kind in filled.items() if kind in _STAND_INS}
     settings: dict[str, Any] = {"name": source.name, "description": source.description.strip(), **options}
     return Tool(
         **{"args_model": model, "hidden": hidden, **settings},
-        func=None if func is None else _sync(source, bind(func, {**given, **_parameters(source, func)})),
-        afunc=None if afunc is None else _async(source, bind_async(afunc, {**given, **_parameters(source, afunc)})),
+        func=None if func is None else _sync(source, bind(*_by_name(source, func, given))),
+        afunc=None if afunc is None else _async(source, bind_async(*_by_name(source, afunc, given))),
         source=source,
     )
 
 
 def _functions(source: BaseTool) -> tuple[Callable[..., Any] | None, Callable[..., Any] | None]:
-    """The sync and the async function behind a tool, called with keywords."""
-    if isinstance(source, StructuredTool):
+    """The sync and the async function behind a tool."""
+    if isinstance(source, StructuredTool | SingleInputTool):
         return source.func, source.coroutine
-    if isinstance(source, SingleInputTool):
-        func, coroutine = source.func, source.coroutine
-        return (
-            None if func is None else _by_position(func, _parameters(source, func)),
-            None if coroutine is None else _by_position_async(coroutine, _parameters(source, coroutine)),
-        )
     has_async = type(source)._arun is not BaseTool._arun
     return source._run, (source._arun if has_async else None)
 
 
-def _by_position(func: Callable[..., Any], filled: Mapping[str, Injected]) -> Callable[..., Any]:
-    """`func` called with what the model gave by position, and with what is filled here by name."""
+def _by_name(
+    source: BaseTool, func: Callable[..., Any], given: Mapping[str, Injected]
+) -> tuple[Callable[..., Any], dict[str, Injected]]:
+    """`func` to be called with keywords, and which of its parameters are filled here, beside those `given` by the schema."""
+    filled = _parameters(source, func)
+    if not isinstance(source, SingleInputTool):
+        return func, {**given, **filled}
 
-    @functools.wraps(func)
     def call(**arguments: Any) -> Any:
-        return func(*_given(arguments, filled), **_filled(arguments, filled))
+        here = {name: arguments.pop(name) for name in filled}
+        return func(*arguments.values(), **here)
 
-    return call
-
-
-def _by_position_async(func: Callable[..., Any], filled: Mapping[str, Injected]) -> Callable[..., Any]:
-    @functools.wraps(func)
-    async def call(**arguments: Any) -> Any:
-        return await func(*_given(arguments, filled), **_filled(arguments, filled))
-
-    return call
-
-
-def _given(arguments: Mapping[str, Any], filled: Mapping[str, Injected]) -> list[Any]:
-    return [value for name, value in arguments.items() if name not in filled]
-
-
-def _filled(arguments: Mapping[str, Any], filled: Mapping[str, Injected]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name in filled}
+    return call, {**given, **filled}
 
 
 def _arguments(source: BaseTool, func: Callable[..., Any] | None) -> tuple[type[BaseModel], dict[str, Injected]]:
