@@ -102,9 +102,8 @@ class StoredConversations(ABC):
             )
             try:
                 renewing.start()
-            except (
-                RuntimeError
-            ):  # there are too many threads: the claim holds for one lease, and the next `open` tries again
+            except RuntimeError:
+                # There are too many threads: the claim holds for one lease, and the next `open` tries again.
                 self._renewing = False
         return blocks
 
