@@ -248,6 +248,8 @@ def test_text_without_labels_is_only_a_thought(text: str) -> None:
         ("**思考**：查\n**动作**: `look`\n**动作输入**: {“q”：“x”，}", ("查", "`look`", {"q": "x"}, None)),
         ("操作：look\n操作参数：{}\n观察：编造的\n最终答案：7", ("", "look", {}, None)),
         ("思考：好了\n最终答案：完成\n谢谢", ("好了", None, None, "完成\n谢谢")),
+        ("最终答案：如下\n行动：跑步\n观察：天晴", ("", None, None, "如下\n行动：跑步\n观察：天晴")),
+        ('行动：look\n行动输入：{"q": "一\n思考：二"}', ("", "look", {"q": "一\n思考：二"}, None)),
         ("思考：先看看", ("先看看", None, None, None)),
         ("行动：无\n最终答案：好", ("", None, None, "好")),
     ],
@@ -272,7 +274,7 @@ def test_chinese_words_that_look_like_one_label_are_words(text: str) -> None:
 
 
 def test_a_call_under_chinese_labels_that_was_cut_is_cut() -> None:
-    """The labels are put into English, and nothing else is mended."""
+    """The labels are read, and nothing else is mended."""
     assert refused('行动：look\n行动输入：{"q": "x') is Fault.TRUNCATED
 
 

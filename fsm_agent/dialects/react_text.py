@@ -30,8 +30,8 @@ class ReactReply:
 
 
 _LABEL: Final = re.compile(
-    r"^[ \t>#*_-]*+(thought|action[ \t_]*+input|action|final[ \t_]*+answer|observation)"
-    r"(?:[ \t]*+[0-9]{1,3})?+[ \t*_]*+[:：]\**+",
+    r"^[ \t>#*_-]*+(?:(?P<thought>thought)|(?P<input>action[ \t_]*+input)|(?P<action>action)|(?P<answer>final[ \t_]*+answer)"
+    r"|(?P<observation>observation))(?:[ \t]*+[0-9]{1,3})?+[ \t*_]*+[:：]\**+",
     re.IGNORECASE | re.MULTILINE,
 )
 _CHINESE_LABEL: Final = re.compile(
@@ -39,14 +39,9 @@ _CHINESE_LABEL: Final = re.compile(
     r"|(?P<answer>最终(?:答案|回答|答复))|(?P<observation>观察(?:结果)?))[ \t*_]*+[:：]\**+",
     re.MULTILINE,
 )
-_ENGLISH: Final = {
-    "thought": "Thought:",
-    "input": "Action Input:",
-    "action": "Action:",
-    "answer": "Final Answer:",
-    "observation": "Observation:",
-}
-_INPUT_ON_THE_LINE: Final = re.compile(r"[^\n{]*?[ \t](\**action[ \t_]*+input)[ \t*_]*+[:：]\**+", re.IGNORECASE)
+_INPUT_ON_THE_LINE: Final = re.compile(
+    r"[^\n{]*?[ \t](?P<input>\**action[ \t_]*+input)[ \t*_]*+[:：]\**+", re.IGNORECASE
+)
 _NO_ACTION: Final = frozenset(
     {"", "-", "none", "n/a", "na", "null", "no action", "no action needed", "none needed", "无", "没有", "不需要"}
 )
@@ -54,7 +49,7 @@ _NO_ACTION: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One labelled part, `text[start:end]` without its label. The part before any label has the label `""`."""
+    """One labelled part, `text[start:end]` without its label (a group of `_LABEL`). The part before any label has the label `""`."""
 
     label: str
     start: int
@@ -71,15 +66,14 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
     """
     _, body = split_thinking(text)
     repairs: list[str] = [Repair.THINKING] if body != text else []
-    if (english := _in_english(body)) != body:
-        body = english
-        repairs.append(Repair.TRANSLATED_LABELS)
-    sections = _sections(body)
+    labels = _CHINESE_LABEL if _in_chinese(body) else _LABEL
+    repairs += [Repair.TRANSLATED_LABELS] if labels is _CHINESE_LABEL else []
+    sections = _sections(body, labels)
     kept = _before_observation(sections)
     if any(body[section.start : section.end].strip() for section in sections[len(kept) :]):
         repairs.append(Repair.DROPPED_OBSERVATION)
     actions = _actions(body, kept)
-    answers = [section for section in kept if section.label == "finalanswer"]
+    answers = [section for section in kept if section.label == "answer"]
     until = actions[0][0] if actions else next(iter(answers), None)
     thought = _thought(body, kept, until)
     if actions:
@@ -90,44 +84,42 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
     if answers:
         answer = body[answers[0].start : kept[-1].end].strip()
         return ReactReply(thought, None, None, answer or None, tuple(repairs))
-    stray = any(section.label == "actioninput" for section in kept)
+    stray = any(section.label == "input" for section in kept)
     lost = Malformed(Fault.MISSING, "there is an Action Input without an Action") if stray else None
     labelled = any(section.label for section in sections)
     return ReactReply(thought, None, lost, None, tuple(repairs), labelled)
 
 
-def _in_english(body: str) -> str:
-    """The text with its Chinese labels in English, where it has no English ones and goes by them.
+def _in_chinese(body: str) -> bool:
+    """True when the text goes by Chinese labels, and has no English ones.
 
     One label of the kind can stand in any text: it takes an action with an input, an answer, or a thought to begin with.
     """
     if body.isascii() or _LABEL.search(body) is not None:
-        return body
+        return False
     found = [one.lastgroup for one in _CHINESE_LABEL.finditer(body)]
     begins = _CHINESE_LABEL.match(body.lstrip())
     thinks = begins is not None and begins.lastgroup == "thought"
-    if not (thinks or "answer" in found or {"action", "input"} <= set(found)):
-        return body
-    return _CHINESE_LABEL.sub(lambda one: f"{_ENGLISH[str(one.lastgroup)]} ", body)
+    return thinks or "answer" in found or {"action", "input"} <= set(found)
 
 
-def _sections(body: str) -> list[_Section]:
+def _sections(body: str, labels: re.Pattern[str]) -> list[_Section]:
     """The labelled parts in order. The JSON of an input is walked over first, so that a label inside it is text."""
     sections: list[_Section] = []
     label, start, search = "", 0, 0
     while True:
         inline = _INPUT_ON_THE_LINE.match(body, start) if label == "action" else None
-        found = inline or _LABEL.search(body, search)
+        found = inline or labels.search(body, search)
         if found is None:
             return [*sections, _Section(label, start, len(body))]
-        sections.append(_Section(label, start, found.start(1) if inline else found.start()))
-        label = re.sub(r"[\s_*]", "", found.group(1)).lower()
+        sections.append(_Section(label, start, found.start("input") if inline else found.start()))
+        label = str(found.lastgroup)
         start = found.end()
-        search = _behind_input(body, start) if label == "actioninput" else start
+        search = _behind_input(body, start, labels) if label == "input" else start
 
 
-def _behind_input(body: str, start: int) -> int:
-    following = _LABEL.search(body, start)
+def _behind_input(body: str, start: int, labels: re.Pattern[str]) -> int:
+    following = labels.search(body, start)
     brace = body.find("{", start, len(body) if following is None else following.start())
     behind = start if brace < 0 else past_object(body, brace)
     return len(body) if behind is None else behind
@@ -136,7 +128,7 @@ def _behind_input(body: str, start: int) -> int:
 def _before_observation(sections: list[_Section]) -> list[_Section]:
     """The sections up to an observation; one in a final answer is a word of that answer."""
     for index, section in enumerate(sections):
-        if section.label == "finalanswer":
+        if section.label == "answer":
             break
         if section.label == "observation":
             return sections[:index]
@@ -149,13 +141,13 @@ def _actions(body: str, kept: list[_Section]) -> list[tuple[_Section, _Section |
     open_action: _Section | None = None
     answered = False
     for section in kept:
-        if section.label == "actioninput" and open_action is not None:
+        if section.label == "input" and open_action is not None:
             found.append((open_action, section))
             open_action = None
-        elif section.label in ("action", "finalanswer"):
+        elif section.label in ("action", "answer"):
             if open_action is not None and not answered:
                 found.append((open_action, None))
-            answered = answered or section.label == "finalanswer"
+            answered = answered or section.label == "answer"
             named = section.label == "action" and _name(body, section).strip(" .*`").lower() not in _NO_ACTION
             open_action = section if named else None
     if open_action is not None and not answered:
