@@ -118,8 +118,7 @@ def read_input(value: AgentInput) -> Task:
         raise RunError(
             f"the input has none of the keys {', '.join(_KEYS)}; it has {', '.join(map(str, value)) or 'none'}"
         )
-    # LangGraph takes this pair for one message, as it is meant; LangChain for two, of which the first says "user".
-    given: object = [value] if isinstance(value, tuple) and len(value) == 2 and value[0] in _ROLES else value  # noqa: PLR2004 - a pair
+    given: object = value
     if isinstance(given, Sequence) and given and not isinstance(given, bytes | bytearray):
         return _of_messages(_converted(given))
     what = "an empty list" if value == [] else type(value).__name__
@@ -136,8 +135,10 @@ def _after(earlier: object, task: Task) -> Task:
 
 
 def _converted(given: Sequence[Any]) -> list[BaseMessage]:
+    # LangGraph takes this pair for one message, as it is meant; LangChain for two, of which the first says "user".
+    pair = isinstance(given, tuple) and len(given) == 2 and given[0] in _ROLES  # noqa: PLR2004 - a pair
     try:
-        return convert_to_messages(list(given))
+        return convert_to_messages([given] if pair else list(given))
     # LangChain raises each of these for something that is no message; `NotImplementedError` for a type that it does not know.
     except (ValueError, TypeError, NotImplementedError, KeyError) as error:
         raise RunError(f"the input is a list that is no list of messages: {error}") from error

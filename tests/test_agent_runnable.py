@@ -54,6 +54,7 @@ from fsm_agent import (
     tool,
 )
 from fsm_agent.errors import DefinitionError, ModelError, RunBusy, UnknownRun
+from fsm_agent.inputs import read_input
 from fsm_agent.models import resolve
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, reply, server
@@ -1860,6 +1861,7 @@ def test_earlier_turns_may_stand_beside_the_task() -> None:
     system, *said = [message.text for message in model.requests[0].messages]
     assert said == ["one", "two", "what next?"]
     assert system.endswith("Be terse.")
+    assert [one.text for one in read_input({"input": "go", "chat_history": ("user", "one")}).earlier] == ["one"]
 
 
 WRONG: list[tuple[str, Any, str]] = [
