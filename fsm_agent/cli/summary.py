@@ -101,6 +101,6 @@ def document(result: RunResult, *, model: str, exit_code: int) -> dict[str, Any]
         ],
         "pending": [asked_document(one) for one in result.requests],
         "transitions": [event_of(record) for record in result.transitions],
-        "messages": convert_to_openai_messages(list(result.messages)),
+        "messages": convert_to_openai_messages(result.messages),
         "trail_head": result.trail_head,
     }
