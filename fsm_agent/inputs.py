@@ -137,8 +137,9 @@ def _after(earlier: object, task: Task) -> Task:
 def _converted(given: Sequence[Any]) -> list[BaseMessage]:
     # LangGraph takes this pair for one message, as it is meant; LangChain for two, of which the first says "user".
     pair = isinstance(given, tuple) and len(given) == 2 and given[0] in _ROLES  # noqa: PLR2004 - a pair
+    messages: list[Any] = [given] if pair else list(given)
     try:
-        return convert_to_messages([given] if pair else list(given))
+        return convert_to_messages(messages)
     # LangChain raises each of these for something that is no message; `NotImplementedError` for a type that it does not know.
     except (ValueError, TypeError, NotImplementedError, KeyError) as error:
         raise RunError(f"the input is a list that is no list of messages: {error}") from error
