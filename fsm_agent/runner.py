@@ -26,7 +26,6 @@ from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive
 from fsm_agent.threads import Threads
-from fsm_agent.tools.plain import well_formed
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
 
@@ -63,11 +62,7 @@ class Runner:
         self._lock = threading.Lock()
 
     def reserve(self, run_id: str) -> None:
-        """Take `run_id` for a new run. Raises `RunBusy` while another run has it, `RunError` for one that no store can write down."""
-        if well_formed(run_id) != run_id:
-            raise RunError(
-                f"the run id {run_id!r} holds half of a character, which no file can name; give it in whole ones"
-            )
+        """Take `run_id` for a new run. Raises `RunBusy` while another run has it."""
         with self._lock:
             if run_id in self._active or run_id in self._suspended:
                 raise RunBusy(f"a run {run_id!r} is already under way here; give each run an id of its own")
@@ -84,6 +79,8 @@ class Runner:
         opened = partial(self._opened, run_id, thread_id)
         try:
             return await self._threads.claimed(thread_id, opened, partial(self.release, run_id, thread_id))
+        except RunError:  # `_opened` has given it up
+            raise
         except RuntimeError:  # no worker could be begun, so that nothing was opened
             self.release(run_id, None)
             raise

@@ -26,9 +26,11 @@ def safe_json(text: str) -> str:
 
 
 def checked_id(what: str, given: object) -> str:
-    """An id as it is. Raises `RunError` for one that is no text, is blank, or would break a line of a log or a list."""
+    """An id as it is. Raises `RunError` for one that is no text, blank, of several lines, or that no store can write down."""
     if not isinstance(given, str) or not given.strip() or "\n" in given:
         raise RunError(f"{what} is {given!r}; give a text of one line")
+    if any("\ud800" <= char <= "\udfff" for char in given):
+        raise RunError(f"{what} is {given!r}, with half of a character, which no file can name; give it in whole ones")
     return given
 
 

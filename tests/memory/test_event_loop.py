@@ -162,6 +162,18 @@ def test_a_run_that_no_worker_could_begin_may_be_tried_again(monkeypatch: pytest
     assert asyncio.run(agent.ainvoke("x", THREAD)).answer == "Hi."
 
 
+def test_a_run_that_is_refused_its_thread_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second time would give up the run of whoever has taken the id meanwhile."""
+    store = Remote()
+    agent = agent_with(store, "Hi.")
+    store.inner.open("t", "another")
+    given_up: list[str] = []
+    monkeypatch.setattr(agent._runner, "release", lambda run_id, _: given_up.append(run_id))
+    with pytest.raises(RunBusy):
+        asyncio.run(agent.ainvoke("x", THREAD))
+    assert given_up == ["r"]
+
+
 def test_a_turn_is_stored_although_nobody_waits_for_the_store_any_more() -> None:
     """Cancelled while the store hangs at the end of the run, what was said is kept as soon as the store answers."""
     store = Remote()

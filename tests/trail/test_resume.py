@@ -453,7 +453,7 @@ def test_a_fork_goes_its_own_way_and_repeats_nothing_silently() -> None:
     assert (result.answer, log[2:]) == ("forked", [(5, 5), (9, 9)])
     assert (store.read("r"), result.run_id) == (parent, "f")
     assert audit(other.journal, "f", other.setup).findings == ()
-    for odd in ("", "a\nb", 5):
+    for odd in ("", "a\nb", "\ud83d", 5):
         with pytest.raises(RunError, match="id of the fork"):
             fork(agent.journal, "r", at=5, new_run_id=odd)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(RunError, match="ended"):
