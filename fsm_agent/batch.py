@@ -49,11 +49,7 @@ class Batch:
             if self._closed:
                 return None
             self.results[call.id] = result
-            if isinstance(result, Stop):
-                return None
-            kept = None if job.keep is None else job.keep(result)
-            job.ended.append(result)
-            return kept
+            return None if isinstance(result, Stop) else job.take_in(result)
 
     def close(self) -> None:
         """Take nothing more in."""

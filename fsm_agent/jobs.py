@@ -72,8 +72,7 @@ HERE: Final = Here.HERE
 class Job:
     """The edge of one run. The only shared field is the cancellation, which any thread may ask for at any time.
 
-    `keep` is told each result of a batch as soon as it is there, and returns what to wait for before anything else happens. `ended` holds
-    them until the run moves on.
+    `keep` is told each result of a batch as soon as it is there, and returns what to wait for. `ended` holds them until the run moves on.
     `observed`: observers of the user's own are told of each transition, on the thread of the caller.
     """
 
@@ -96,6 +95,12 @@ class Job:
     _alarm: asyncio.TimerHandle | None = None
     _cancels: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take_in(self, result: Result) -> Future[None] | None:
+        """Keep the result of a call that has ended: what to wait for before anything else happens."""
+        kept = None if self.keep is None else self.keep(result)
+        self.ended.append(result)
+        return kept
 
     def now(self) -> float:
         """Seconds since the run began."""

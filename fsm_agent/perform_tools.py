@@ -60,8 +60,7 @@ class ToolPerformer:
         for batch in self._batches(effect):
             if len(batch) == 1:
                 results.append((yield from self._one(batch[0], effect, job)))
-                kept = None if job.keep is None else job.keep(results[-1])
-                job.ended.append(results[-1])
+                kept = job.take_in(results[-1])
                 if kept is not None:
                     kept.result()
             else:
@@ -75,7 +74,7 @@ class ToolPerformer:
         for batch in self._batches(effect):
             if len(batch) == 1 and job.keep is None and self._in_thread(batch[0]):
                 results.append(await self._alone(batch[0], effect, job))
-                job.ended.append(results[-1])
+                job.take_in(results[-1])
             else:
                 results.extend(or_stop(await on_task(job, self._gathered(batch, effect, job))))
         return Returned(results=tuple(results), at=job.now())
@@ -181,8 +180,7 @@ class ToolPerformer:
                 found = (
                     _gone(call, job) if tool is None else self._timed_out(tool, call, job, self._timeout(tool, effect))
                 )
-                if job.keep is not None:
-                    job.keep(found)
+                job.take_in(found)
             results.append(found)
         return results
 

@@ -410,6 +410,37 @@ def test_a06_a_tool_that_will_not_be_cancelled_is_left_behind(
     assert audit(agent.journal, "r", agent.setup).ok
 
 
+@pytest.mark.parametrize("store", [None, "trail"])
+async def test_a06_a_tool_that_was_left_behind_is_told_so_when_the_run_is_cancelled_later(
+    store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That its time was over is its result, which stays known when the run is cancelled at the next call."""
+    monkeypatch.setattr("fsm_agent.batch.PATIENCE", 0.05)
+    monkeypatch.setattr("fsm_agent.perform_tools.PATIENCE", 0.05)
+    tool_, slow = Stubborn(), asyncio.Event()
+
+    @tool(timeout=PATIENCE)
+    async def hang() -> str:
+        """Take long."""
+        slow.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    with ScriptedModel([[call("stubborn"), call("add", a=1, b=2), call("hang")]]) as model:
+        limits = {"tool_timeout": 0.05, "max_parallel": 2}
+        agent = make(model, [tool_.stubborn, add, hang], limits=limits, store=MemoryTrail() if store else None)
+        under_way = asyncio.create_task(agent.ainvoke("go", RUN))
+        await slow.wait()
+        agent.cancel("r")
+        result = await under_way
+    tool_.release(None)
+    tool_.again()
+    told = [one.text for one in result.messages if one.type == "tool"]
+    assert (result.status, result.tool_calls) == (Status.CANCELLED, 2)
+    assert told[:2] == ["stubborn gave no result within 0.05 seconds. Whether it took effect is unknown.", "3"]
+    assert store is None or audit(agent.journal, "r", agent.setup).ok
+
+
 @pytest.mark.parametrize("by", ["agent", "task", "time-out"])
 async def test_a06_a_tool_that_will_not_be_cancelled_does_not_hold_a_cancelled_run(
     by: str, monkeypatch: pytest.MonkeyPatch
