@@ -122,6 +122,7 @@ def from_reply(reply: Reply, default_usage: Any, model_name: str) -> Ready:
 def stream_chunks(ready: Ready, request: int) -> Iterator[ChatGenerationChunk]:
     """The reply as a provider streams it: words; each call's name, then its arguments in pieces; label and usage."""
     whole = ready.deal(request)
+    whole.additional_kwargs.pop(RAW_CALLS, None)  # the texts are in the pieces
 
     def chunk(**fields: Any) -> ChatGenerationChunk:
         return ChatGenerationChunk(message=AIMessageChunk(**{"content": "", "id": whole.id} | fields))
