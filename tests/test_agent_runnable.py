@@ -34,6 +34,7 @@ from langchain_core.runnables import (
 )
 from langchain_core.tools import BaseTool, BaseToolkit, StructuredTool
 from langchain_core.tools import tool as langchain_tool
+from langchain_core.tracers import _streaming
 from langchain_core.tracers.context import collect_runs
 
 from fsm_agent import (
@@ -57,7 +58,7 @@ from fsm_agent.errors import DefinitionError, ModelError, RunBusy, UnknownRun
 from fsm_agent.inputs import read_input
 from fsm_agent.models import resolve
 from fsm_agent.observe import silent_logger
-from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, reply, server
+from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, fault, reply, server
 
 WAYS = ("invoke", "ainvoke", "stream", "astream")
 PATIENCE = 10.0
@@ -1114,8 +1115,6 @@ async def test_astream_events_shows_tokens_and_tools_and_changes_nothing() -> No
         executed.append(scope)
         return "purged"
 
-    from fsm_agent.testing import Call
-
     script = [Call("purge", '{"scope": "tm'), call("add", a=1, b=2), "one two three"]
     with ScriptedModel(script) as model:
         events = [event async for event in make(model, [add, purge]).astream_events("go", version="v2")]
@@ -1157,8 +1156,6 @@ def test_a_handler_that_wants_tokens_gets_them_and_a_cut_call_is_not_run(way: st
         """Purge."""
         executed.append(scope)
         return "purged"
-
-    from fsm_agent.testing import Call
 
     tap = Tap()
     model = ScriptedModel([Call("purge", '{"scope": "tm'), "one two three"])
@@ -1248,6 +1245,34 @@ def test_an_interrupt_stops_a_sync_run_at_once(where: str, watched: bool) -> Non
         assert agent.cancel("r") is False
         assert run(agent, "again", "invoke", THREAD).answer == "second"
     release.set()
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_a_handler_that_wants_events_gets_those_of_langchain_and_a_cut_call_is_not_run(way: str) -> None:
+    """A handler of LangChain's newer streams is told events in the place of chunks: a stream of our own would leave it without any."""
+    kind: Any = getattr(_streaming, "_V2StreamingCallbackHandler", None)
+    if kind is None:
+        pytest.skip("this LangChain has no such streams")
+    executed: list[str] = []
+    events: list[Any] = []
+
+    class Events(Tap, kind):  # type: ignore[misc]  # a class that not every LangChain has
+        """Both kinds at once, as LangGraph's newer handler."""
+
+        def on_stream_event(self, event: Any, **kwargs: Any) -> None:
+            """Keep it."""
+            events.append(event)
+
+    def purge(scope: str = "all") -> str:
+        """Purge."""
+        executed.append(scope)
+        return "purged"
+
+    model = ScriptedModel([Call("purge", '{"scope": "tm'), "one two three"])
+    tap = Events()
+    items_of(make(model, [purge]), "go", way, {"callbacks": [tap]})
+    assert (executed, tap.tokens) == ([], [])
+    assert events
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="this system has no masks of signals")
