@@ -31,13 +31,16 @@ _HEAD: Final = ("run", "status", "updated", "entries", "held by")
 
 
 def show_runs(store: str | None, *, status: str | None, as_json: bool) -> int:
-    """The runs of a store, newest first. Returns 1 when one of them is damaged, else 0.
+    """The runs of a store, newest first. Returns 1 when one is damaged, whose status nobody knows, else 0.
 
     Raises `RunError` without a store, `TrailError` for one that is damaged as a whole.
     """
     with existing(store) as trails:
-        found = [info for info in trails.runs() if status in (None, info.status)]
-    now, damaged = time.time(), [info for info in found if info.status == DAMAGED]
+        every = trails.runs()
+    found = [info for info in every if status in (None, info.status)]
+    now, damaged = time.time(), [info for info in every if info.status == DAMAGED]
+    for info in damaged:
+        error_line(info.reason)
     if as_json:
         put_json([_info_document(info, now) for info in found])
         return 1 if damaged else 0
@@ -55,8 +58,6 @@ def show_runs(store: str | None, *, status: str | None, as_json: bool) -> int:
         put(line)
     if not rows:
         note("no runs" if status is None else f"no runs that are {status}")
-    for info in damaged:
-        error_line(info.reason)
     return 1 if damaged else 0
 
 

@@ -25,7 +25,7 @@ def add_to(app: typer.Typer, exit_codes: str) -> None:
 def _runs(
     *,
     status: Annotated[
-        Literal["running", "suspended", "completed", "partial", "failed", "cancelled"] | None,
+        Literal["running", "suspended", "completed", "partial", "failed", "cancelled", "damaged"] | None,
         typer.Option(help="Only those.", show_default=False),
     ] = None,
     store: options.Store = None,

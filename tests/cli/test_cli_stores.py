@@ -208,6 +208,10 @@ def test_a_damaged_run_hides_no_other(room: Room) -> None:
         [good, "suspended"], [bad, "damaged"], ["nobody~0", "damaged"]
     ]  # fmt: skip
     assert f"{bad}.jsonl" in listed.err
+    for status, ids in (("suspended", [good]), ("damaged", [bad, "nobody~0"]), ("failed", [])):
+        some = folder.on("runs", "--status", status)
+        assert (some.code, [line.split()[0] for line in some.out.splitlines()[1:]]) == (1, ids)
+        assert f"{bad}.jsonl" in some.err
     shown = folder.on("runs", "--json")
     assert (shown.code, [one["status"] for one in shown.document]) == (1, ["suspended", "damaged", "damaged"])
     checked = folder.on("audit", "--all")
