@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from fsm_agent import HistoryConversations
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import ConversationError, DefinitionError
-from fsm_agent.history import Block, flatten
+from fsm_agent.history import Block, call_ids, flatten
 from fsm_agent.language import texts_for
 from fsm_agent.memory.rebuilt import MARK, marked, rebuilt
 from fsm_agent.testing import ScriptedModel
@@ -122,6 +122,14 @@ def test_what_is_said_after_an_answer_of_ours_is_added_to_it() -> None:
     own = [message for one in said(0) for message in marked(one)]
     found = read(*own, AIMessage("P.S."), HumanMessage("two"))
     assert shape(found) == [(0, "task", ["task 0"]), (0, "answer", ["answer 0\n\nP.S."]), (1, "task", ["two"])]
+
+
+def test_a_call_of_another_program_leaves_ours_its_id() -> None:
+    """Of two calls with one id, the one that we wrote keeps it."""
+    own = worked(0)
+    (ours,) = call_ids(own)
+    found = read(*(message for one in own for message in marked(one)), HumanMessage("two"), asks(ours), tells(ours))
+    assert call_ids(found) == {ours, f"{ours}_2"}
 
 
 @pytest.mark.parametrize("dialect", ["json_action", "react"])
