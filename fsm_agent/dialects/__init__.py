@@ -56,7 +56,7 @@ def dialect_for(given: str | Dialect | None, model: object = None) -> Dialect:
 
 
 def check_names(dialect: Dialect, tools: Iterable[str]) -> None:
-    """Raise `DefinitionError` for a tool with a name that the dialect's own actions have: no reply could call it."""
+    """Raise `DefinitionError` for a tool with a name that a dialect has `reserved` for its own actions: no reply could call it."""
     taken: frozenset[str] = getattr(dialect, "reserved", frozenset())
     for name in taken.intersection(tools):
         raise DefinitionError(

@@ -10,7 +10,7 @@ from fsm_agent.errors import RunHeld, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.store import DAMAGED, Batch, Claim, RunInfo, alive
 
-__all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed", "listed", "unknown"]
+__all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed", "damaged", "listed", "unknown"]
 
 
 def unknown(run_id: str) -> UnknownRun:
@@ -23,10 +23,15 @@ def listed(look: Callable[[], RunInfo]) -> RunInfo:
     try:
         return look()
     except TrailDamaged as damage:
-        return RunInfo(
-            run_id=damage.run_id, status=DAMAGED, reason=str(damage), thread_id=None, began=0.0, updated=0.0,
-            entries=0, head="", owner="", lease=0.0,
-        )  # fmt: skip
+        return damaged(damage)
+
+
+def damaged(damage: TrailDamaged) -> RunInfo:
+    """How a run that is not as it was written stands in a list."""
+    return RunInfo(
+        run_id=damage.run_id, status=DAMAGED, reason=str(damage), thread_id=None, began=0.0, updated=0.0,
+        entries=0, head="", owner="", lease=0.0,
+    )  # fmt: skip
 
 
 def check_batch(batch: Batch) -> None:

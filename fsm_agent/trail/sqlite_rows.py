@@ -10,11 +10,11 @@ import sqlite3
 from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, listed, unknown
+from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, damaged, listed, unknown
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = [
@@ -82,7 +82,6 @@ WITH RECURSIVE found (run_id) AS (
     UNION ALL SELECT (SELECT min(run_id) FROM entries WHERE run_id > found.run_id) FROM found WHERE found.run_id IS NOT NULL
 ) SELECT run_id FROM found WHERE run_id IS NOT NULL AND run_id NOT IN (SELECT run_id FROM runs)
 """
-_NO_ROW: Final = "has no row in the table of runs any more"
 
 
 def create(path: Path) -> None:
@@ -167,7 +166,7 @@ def _found(link: sqlite3.Connection, run_id: str) -> RunInfo | None:
     row = link.execute(_RUN, (run_id,)).fetchone()
     if row is None:
         if link.execute(_NEWEST, (run_id,)).fetchone() is not None:
-            _without_row(run_id)
+            raise _without_row(run_id)
         return None
     info = _info(row)
     if info.run_id != run_id:
@@ -189,12 +188,11 @@ def run_info(link: sqlite3.Connection, run_id: str) -> RunInfo:
 def all_runs(link: sqlite3.Connection) -> tuple[RunInfo, ...]:
     """All runs, newest first; those whose row was changed, or is gone while their entries are there, as damaged."""
     rows = [listed(partial(_info, row)) for row in link.execute(_ALL_RUNS)]
-    gone = [listed(partial(_without_row, str(run_id))) for (run_id,) in link.execute(_LEFT_BEHIND)]
-    return (*rows, *gone)
+    return (*rows, *(damaged(_without_row(str(run_id))) for (run_id,) in link.execute(_LEFT_BEHIND)))
 
 
-def _without_row(run_id: str) -> NoReturn:
-    raise TrailDamaged(_NO_ROW, run_id=run_id, seq=0)
+def _without_row(run_id: str) -> TrailDamaged:
+    return TrailDamaged("has no row in the table of runs any more", run_id=run_id, seq=0)
 
 
 def entries_of(link: sqlite3.Connection, run_id: str) -> tuple[Stored, ...]:

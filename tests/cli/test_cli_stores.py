@@ -219,7 +219,7 @@ def test_a_damaged_run_hides_no_other(room: Room) -> None:
     assert any(line.startswith("ok ") and good in line for line in checked.out.splitlines())
     assert checked.out.count("NOT OK") == 2
     assert folder.on("show", good[:8]).code == 0
-    assert "torn" not in error_of(folder.on("show", bad[:8]))
+    assert f"{bad}.jsonl" in error_of(folder.on("show", bad[:8]))
 
 
 def test_a_run_that_another_process_holds_is_left_alone(room: Room) -> None:
