@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import getpass
 import importlib
+import json
 import sys
 import textwrap
+from contextlib import closing
 
 import pytest
 
 from fsm_agent.cli import decide
 from fsm_agent.testing import call, reply, server
+from fsm_agent.trail import Batch, SQLiteTrail
 from tests.cli.kit import fsm, process
 from tests.cli.room import ANA, BEN, TOOLS, Room, error_of
 
@@ -163,6 +166,20 @@ def test_a_run_is_cancelled_while_it_waits(room: Room) -> None:
     assert "cancelled" in room.on("runs").out
     assert "has ended (cancelled)" in error_of(room.on("cancel", run_id))
     assert "has ended (cancelled)" in error_of(room.on("resume", run_id))
+
+
+def test_a_run_that_a_crash_broke_off_is_cancelled_with_what_is_known_of_it(room: Room) -> None:
+    """A reply that was written down just before the program died is counted, as when its agent cancels the run."""
+    room.run(["Hello."])
+    (run_id,) = room.ids()
+    with closing(SQLiteTrail("runs.db")) as whole, closing(SQLiteTrail("cut.db")) as trails:
+        kinds = [json.loads(one.text)["kind"] for one in whole.read(run_id)]
+        kept = tuple(whole.read(run_id)[: kinds.index("outcome") + 1])
+        trails.append(Batch(run_id=run_id, owner="gone", lease=0.0, time=0.0, status="running", entries=kept)).result()
+    cut = Room(room.folder, "cut.db")
+    assert cut.on("cancel", run_id).code == 0
+    assert cut.on("show", run_id, "--json").document["transitions"][-1]["model_calls"] == 1
+    assert cut.on("audit", run_id).code == 0
 
 
 def test_a_limit_is_changed_for_the_rest_of_a_run(room: Room) -> None:

@@ -327,6 +327,32 @@ def test_a_run_that_a_crash_broke_off_is_cancelled_with_what_is_known_of_it() ->
         assert audit(second.journal, "r", second.setup).findings == ()
 
 
+def test_what_was_known_before_a_crash_stays_known_when_the_rest_is_cancelled() -> None:
+    """One of two calls had its result; while the other is made again, the run is cancelled: the first is neither lost nor unknown."""
+    whole = MemoryTrail()
+
+    def looking(then: Callable[[], object]) -> Tool:
+        @tool(idempotent=True)
+        def look(where: str) -> str:
+            """Look somewhere."""
+            then()
+            return f"seen {where}"
+
+        return look
+
+    replies = [reply("", call("look", where="here"), call("look", where="there")), "done"]
+    first = agent_on(whole, replies, [looking(lambda: None)], limits=Limits(max_parallel=1))
+    first.invoke("look", RUN)
+    store = broken_off(whole, [one.kind for one in first.journal.entries("r")].index("result") + 1)
+    release = threading.Event()
+    hangs = looking(lambda: second.cancel("r") and release.wait(60))
+    second = agent_on(store, [], [hangs], limits=Limits(max_parallel=1))
+    result = second.resume("r")
+    release.set()
+    assert (result.status, [one.text for one in result.results]) == (Status.CANCELLED, ["seen here"])
+    assert audit(second.journal, "r", second.setup).findings == ()
+
+
 # ---------------------------------------------------------------- pauses and changes
 
 
