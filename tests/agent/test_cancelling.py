@@ -1,0 +1,179 @@
+"""A stream that is broken off, and `Agent.cancel`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from fsm_agent import Event, State, Status, StopReason, Token, Transitioned
+from fsm_agent.errors import RunBusy
+from fsm_agent.testing import ScriptedModel, call
+from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Seen, add, hanging, in_thread, make, run
+
+# ---------------------------------------------------------------- breaking off a stream
+
+
+@pytest.mark.parametrize("at", [Transitioned, Token])
+def test_closing_a_stream_cancels_its_run(at: type) -> None:
+    """Whoever stops reading stops the run: closed anywhere, it is terminal at once and the thread is free."""
+    seen = Seen()
+    with ScriptedModel(["one two three", "second"]) as model:
+        agent = make(model, observers=[seen])
+        stream = agent.stream("go", RUN)
+        for item in stream:
+            if isinstance(item, at):
+                break
+        stream.close()  # type: ignore[attr-defined]  # it is a generator
+        last = seen.ended()
+        assert (last.target, last.reason) == (State.ABORT, StopReason.CANCELLED)
+        assert agent.cancel("r") is False
+        assert run(agent, "again", "invoke", THREAD).answer == "second"
+
+
+def test_a_stream_dropped_in_a_loop_cancels_its_run() -> None:
+    """A plain `break` is enough."""
+    seen = Seen()
+    with ScriptedModel([call("add", a=1, b=2)]) as model:
+        agent = make(model, [add], observers=[seen])
+        for _ in agent.stream("go", RUN):
+            break
+    assert seen.ended().reason is StopReason.CANCELLED
+
+
+def test_a_stream_that_nobody_reads_is_no_run() -> None:
+    """Without a first item nothing is asked and no thread is taken."""
+    with ScriptedModel(["hello"]) as model:
+        agent = make(model)
+        unread: Iterator[Any] = agent.stream("go", RUN)
+        assert run(agent, "go", "invoke", RUN).answer == "hello"
+        del unread
+    assert model.count == 1
+
+
+@pytest.mark.parametrize("at", [Transitioned, Token])
+async def test_closing_an_async_stream_cancels_its_run(at: type) -> None:
+    """The same for `astream`: when `aclose` has returned, the run is terminal and the model's stream is closed."""
+    seen, closed = Seen(), []
+
+    class Closing(ScriptedModel):
+        """Notes when its stream is closed."""
+
+        async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            try:
+                async for chunk in super()._astream(*args, **kwargs):
+                    yield chunk
+            finally:
+                closed.append(True)
+
+    with Closing(["one two three", "second"]) as model:  # type: ignore[call-arg]  # pydantic's plugin forgets __init__
+        agent = make(model, observers=[seen])
+        async with aclosing(agent.astream("go", RUN)) as stream:  # type: ignore[type-var]  # it is an async generator
+            async for item in stream:
+                if isinstance(item, at):
+                    break
+        last = seen.ended()
+        assert (last.target, last.reason) == (State.ABORT, StopReason.CANCELLED)
+        assert closed
+        assert agent.cancel("r") is False
+        assert (await agent.ainvoke("again", THREAD)).answer == "second"
+
+
+async def test_an_async_stream_dropped_in_a_loop_cancels_its_run() -> None:
+    """A plain `break` is enough there too, as soon as the loop turns."""
+    seen = Seen()
+    with ScriptedModel([call("add", a=1, b=2)]) as model:
+        agent = make(model, [add], observers=[seen])
+        async for _ in agent.astream("go", RUN):
+            break
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert seen.ended().reason is StopReason.CANCELLED
+
+
+# ---------------------------------------------------------------- agent.cancel
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", ["model", "tool", "batch"])
+def test_cancel_from_another_thread_gives_a_result(where: str, way: str, watched: bool) -> None:
+    """`agent.cancel` ends the run as cancelled, with its reason; the caller gets a result, not an exception."""
+    release, started = threading.Event(), threading.Event()
+    asynchronous = way.startswith("a")
+
+    async def ahangs(_: Any) -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    def hangs() -> str:
+        """Hang."""
+        started.set()
+        release.wait(PATIENCE)
+        return "late"
+
+    model_hangs: Any = ahangs if asynchronous else hanging(release, started)
+    first: Any = {"model": model_hangs, "tool": call("hangs"), "batch": [call("hangs"), call("add", a=1, b=2)]}[where]
+    with ScriptedModel([first]) as model:
+        agent = make(model, [hangs, add], observers=[Seen()] if watched else [])
+        join = in_thread(lambda: run(agent, "go", way, RUN))
+        assert started.wait(PATIENCE)
+        assert agent.cancel("r", "the user went home") is True
+        result = join()
+    release.set()
+    assert (result.status, result.reason, result.answer) == (Status.CANCELLED, StopReason.CANCELLED, None)
+    assert "the user went home" in result.detail
+    assert result.transitions[-1].event is Event.CANCELLED
+    assert agent.cancel("r") is False
+
+
+def test_cancelling_what_is_not_there_is_false() -> None:
+    """An unknown run, and one that has ended, cannot be cancelled."""
+    with ScriptedModel(["hello"]) as model:
+        agent = make(model)
+        assert agent.cancel("r") is False
+        run(agent, "go", "invoke", RUN)
+        assert agent.cancel("r") is False
+
+
+def test_cancelling_one_run_leaves_the_others() -> None:
+    """Of two runs only the named one stops."""
+    release, started = threading.Event(), threading.Semaphore(0)
+
+    def hangs(_: Any) -> str:
+        started.release()
+        release.wait(PATIENCE)
+        return "done"
+
+    model = ScriptedModel(hangs)
+    agent = make(model)
+    joins = [
+        in_thread(lambda run_id=run_id: agent.invoke("go", {"configurable": {"run_id": run_id}}))  # type: ignore[misc]  # a default binds it
+        for run_id in ("a", "b")
+    ]
+    for _ in joins:
+        assert started.acquire(timeout=PATIENCE)
+    assert agent.cancel("a")
+    assert joins[0]().status is Status.CANCELLED
+    release.set()
+    assert joins[1]().answer == "done"
+
+
+def test_a_run_id_in_use_is_refused() -> None:
+    """Two runs under one id could not be told apart: the second is a named error, the first goes on."""
+    release, started = threading.Event(), threading.Event()
+    with ScriptedModel([hanging(release, started), "after"]) as model:
+        agent = make(model)
+        join = in_thread(lambda: agent.invoke("go", RUN))
+        assert started.wait(PATIENCE)
+        with pytest.raises(RunBusy, match="r"):
+            agent.invoke("go", {"configurable": {"run_id": "r"}})
+        assert model.count == 1
+        release.set()
+        assert join().answer == "late"
+        assert run(agent, "go", "invoke", RUN).answer == "after"

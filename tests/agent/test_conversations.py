@@ -1,0 +1,116 @@
+"""Turns of one thread, and who may go on with it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from fsm_agent import Approve, tool
+from fsm_agent.errors import RunBusy
+from fsm_agent.testing import ScriptedModel, call
+from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Recorder, add, hanging, in_thread, make, run
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_second_turn_sees_the_first(way: str) -> None:
+    """With a thread id the next run sees the one before, tool results included; its own result holds only its turn."""
+    with ScriptedModel([call("add", a=1, b=2), "It is 3.", "I said 3."]) as model:
+        agent = make(model, [add])
+        run(agent, "What is 1+2?", way, THREAD)
+        second = run(agent, "What did you say?", way, THREAD)
+    assert [(message.type, message.text) for message in model.requests[2].messages[1:]] == [
+        ("human", "What is 1+2?"),
+        ("ai", ""),
+        ("tool", "3"),
+        ("ai", "It is 3."),
+        ("human", "What did you say?"),
+    ]
+    assert (second.thread_id, [message.type for message in second.messages]) == ("t", ["human", "ai"])
+    assert (second.steps, second.usage.total) == (1, 15)
+
+
+def test_without_a_thread_nothing_is_remembered() -> None:
+    """Runs without a thread id start from nothing."""
+    with ScriptedModel(["a", "b"]) as model:
+        agent = make(model)
+        run(agent, "first")
+        run(agent, "second")
+    assert "first" not in model.requests[1].text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_busy_thread_is_refused(way: str) -> None:
+    """While a run has the thread, another one is a named error, before any model call and any callback."""
+    release, started, handler = threading.Event(), threading.Event(), Recorder()
+    with ScriptedModel([hanging(release, started), "after"]) as model:
+        agent = make(model)
+        join = in_thread(lambda: agent.invoke("go", THREAD))
+        assert started.wait(PATIENCE)
+        with pytest.raises(RunBusy):
+            run(agent, "me too", way, {**THREAD, "callbacks": [handler]})
+        assert (model.count, handler.events) == (1, [])
+        release.set()
+        join()
+        assert run(agent, "me too", way, THREAD).answer == "after"
+
+
+def test_a_suspended_run_keeps_its_thread() -> None:
+    """A thread whose run waits for a person is in use until that run is resumed or cancelled."""
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    with ScriptedModel([call("pay"), "paid it", "next"]) as model:
+        agent = make(model, [pay])
+        run(agent, "pay", "invoke", RUN)
+        with pytest.raises(RunBusy):
+            run(agent, "another", "invoke", THREAD)
+        agent.resume("r", decision=Approve())
+        assert run(agent, "another", "invoke", THREAD).answer == "next"
+    assert "paid it" in model.requests[2].text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_failed_turn_is_rolled_back_or_valid(way: str) -> None:
+    """A turn that failed before anything happened is forgotten; one whose tools ran is kept, without error texts."""
+    script = [ValueError("no"), call("add", a=1, b=2), ValueError("no"), "fine"]
+    with ScriptedModel(script) as model:
+        agent = make(model, [add], limits={"max_retries": 0})
+        for task in ("one", "two", "three"):
+            run(agent, task, way, THREAD)
+    sent = [(message.type, message.text) for message in model.requests[3].messages[1:]]
+    assert sent == [("human", "two"), ("ai", ""), ("tool", "3"), ("human", "three")]
+
+
+def test_a_store_of_ones_own_is_used() -> None:
+    """Anything with open and close can keep conversations, and is told every turn."""
+
+    class Store:
+        """Keeps histories and a log."""
+
+        def __init__(self) -> None:
+            self.log: list[tuple[str, ...]] = []
+            self.kept: dict[str, Any] = {}
+
+        def open(self, thread_id: str, run_id: str) -> Any:
+            """Open."""
+            self.log.append(("open", thread_id, run_id))
+            return self.kept.get(thread_id, ())
+
+        def close(self, thread_id: str, run_id: str, history: Any) -> None:
+            """Close."""
+            self.log.append(("close", thread_id, run_id))
+            if history is not None:
+                self.kept[thread_id] = history
+
+    store = Store()
+    with ScriptedModel(["a", "b"]) as model:
+        agent = make(model, store=store)
+        run(agent, "first", "invoke", RUN)
+        run(agent, "second", "invoke", RUN)
+    assert store.log == [("open", "t", "r"), ("close", "t", "r")] * 2
+    assert "first" in model.requests[1].text

@@ -1,0 +1,89 @@
+"""Tools that come and go, and many runs at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from fsm_agent import Approve, RunResult, Status, Tool
+from fsm_agent.errors import UnknownRun
+from fsm_agent.testing import ScriptedModel, call
+from tests.agent.kit import ASKING, WAYS, add, make, run
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tools_may_be_registered_while_a_run_goes_on(way: str) -> None:
+    """A tool that was registered in one step is offered in the next; one that was taken away is unknown."""
+
+    def extra() -> str:
+        """Be extra."""
+        return "extra"
+
+    def grow() -> str:
+        """Grow."""
+        agent.tools.register(extra)
+        agent.tools.unregister("grow")
+        return "grown"
+
+    with ScriptedModel([call("grow"), call("extra"), call("grow"), "done"]) as model:
+        agent = make(model, [grow])
+        result = run(agent, "go", way)
+    assert [request.tool_names for request in model.requests] == [("grow",), ("extra",), ("extra",), ("extra",)]
+    assert [one.text for one in result.results] == ["grown", "extra"]
+    assert "There is no tool" in model.requests[3].text
+
+
+async def test_many_concurrent_runs_of_every_kind() -> None:
+    """Sixty runs at once - completed, failed, suspended, cancelled - on one agent: each ends as it should."""
+
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.Event().wait()
+        return "never"
+
+    script: dict[str, Any] = {}
+    for n in range(15):
+        script[f"<good-{n}>"] = [call("add", a=n, b=1), f"good {n}"]
+        script[f"<bad-{n}>"] = [ValueError(f"bad {n}")] * 2
+        script[f"<ask-{n}>"] = [call("transfer", amount=n), f"asked {n}"]
+        script[f"<hang-{n}>"] = [call("hang")]
+    model = ScriptedModel(by_task=script)
+    agent = make(model, [add, ASKING, hang])
+
+    async def one(task: str) -> RunResult:
+        return await agent.ainvoke(task, {"configurable": {"run_id": task, "thread_id": task}})
+
+    tasks = {task: asyncio.ensure_future(one(task)) for task in script}
+    while any(not job.done() for task, job in tasks.items() if "hang" not in task):
+        await asyncio.sleep(0.005)
+    for n in range(15):
+        assert agent.cancel(f"<hang-{n}>")
+        assert (await agent.aresume(f"<ask-{n}>", decision=Approve())).answer == f"asked {n}"
+    results = {task: await job for task, job in tasks.items()}
+    for n in range(15):
+        assert results[f"<good-{n}>"].answer == f"good {n}"
+        assert f"bad {n}" in results[f"<bad-{n}>"].detail
+        assert results[f"<ask-{n}>"].status is Status.SUSPENDED
+        assert results[f"<hang-{n}>"].status is Status.CANCELLED
+    with contextlib.suppress(UnknownRun):
+        agent.resume("<good-0>", decision=Approve())
+        raise AssertionError("a completed run was resumed")
+
+
+def test_a_tool_written_out_in_full_works_too() -> None:
+    """`Tool(...)` by hand, with a model of its own arguments."""
+    from pydantic import BaseModel, Field
+
+    class Arguments(BaseModel):
+        """What it takes."""
+
+        engine: str = Field(pattern="^(google|bing)$")
+
+    search = Tool(name="search", description="Search.", args_model=Arguments, func=lambda engine: f"with {engine}")
+    with ScriptedModel([call("search", engine="yahoo"), call("search", engine="bing"), "done"]) as model:
+        result = run(make(model, [search]), "go")
+    assert [one.text for one in result.results] == ["with bing"]
+    assert '"engine"' in model.requests[1].text
