@@ -14,6 +14,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from fsm_agent.cli import app
+from fsm_agent.testing import server
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120.0
@@ -65,3 +66,9 @@ def process(*args: str, cwd: Path, stdin: str = "", **env: str) -> Done:
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_with(script: list[object], *args: str, task: str = "What is 2+3*4?", stdin: str = "") -> Done:
+    """`run` against a server with this script; the server checks that all of it was used."""
+    with server(script) as s:
+        return fsm("run", task, "--base-url", s.base_url, *args, stdin=stdin)
