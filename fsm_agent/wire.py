@@ -1,15 +1,19 @@
 """What the OpenAI client of LangChain loses between the wire and the message, kept on our copy of the model.
 
 Read in a whole reply: the raw text of each call's arguments (the client turns `[]`, `0` and `null` into `{}` without a word) and the
-order of the calls. Sent: a message with calls and no text goes out with `""`, because some servers refuse a null and others drop the
-message. A usage report that the client would raise over is taken out, so that the reply is not lost to it. If the client is built
-otherwise than expected, nothing is changed.
+order of the calls. Read in a stream: a refusal. Sent: a message with calls and no text goes out with `""`, because some servers refuse a
+null and others drop the message. What the client would raise over, so that the reply would be lost to it, is put otherwise or taken out:
+arguments that a server sends as an object, ids that are numbers, odd usage reports. If the client is built otherwise than expected,
+nothing is changed.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from pydantic import ValidationError
 
 __all__ = ["RAW_CALLS", "attach"]
 
@@ -27,8 +31,13 @@ def attach(model: Any) -> None:
 
 def _keeping(create: Callable[..., Any]) -> Callable[..., Any]:
     def kept(response: Any, *args: Any, **kwargs: Any) -> Any:
-        result = create(_readable(response), *args, **kwargs)
-        body = response if isinstance(response, Mapping) else response.model_dump()
+        readable = _readable(response)
+        try:
+            result = create(readable, *args, **kwargs)
+        except ValidationError:
+            # Its calls are what it cannot take; they are read from the body, below.
+            result = create(_without_arguments(_body(readable)), *args, **kwargs)
+        body = _body(response)
         for generation, choice in zip(result.generations, body.get("choices") or (), strict=False):
             calls = (choice.get("message") or {}).get("tool_calls") or ()
             raw = [_raw(call) for call in calls if isinstance(call, Mapping)]
@@ -37,6 +46,37 @@ def _keeping(create: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return kept
+
+
+def _body(response: Any) -> Mapping[str, Any]:
+    body: Mapping[str, Any] = response if isinstance(response, Mapping) else response.model_dump(warnings=False)
+    return body
+
+
+def _without_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a reply whose calls have a name, and an id that is a text."""
+    return {**body, "choices": [_changed(choice, "message", _bare) for choice in body["choices"]]}
+
+
+def _changed(choice: Mapping[str, Any], part: str, change: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
+    """`choice` with each call in its message, or its part of one, changed."""
+    said = choice[part]
+    return {**choice, part: {**said, "tool_calls": [change(call) for call in said.get("tool_calls") or ()]}}
+
+
+def _bare(call: Mapping[str, Any]) -> dict[str, Any]:
+    call_id, name, _ = _raw(call)
+    return {**call, "id": call_id, "function": {"name": name, "arguments": ""}}
+
+
+def _written(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A piece of a call with its id and arguments as texts, where a server sends them as a number and an object."""
+    call_id, function = call.get("id"), call.get("function") or {}
+    arguments = function.get("arguments")
+    if arguments is not None and not isinstance(arguments, str):
+        # An empty object may be all that a reply had before it was cut: it says no more than no text does.
+        function = {**function, "arguments": "" if arguments == {} else json.dumps(arguments, ensure_ascii=False)}
+    return {**call, "id": call_id if call_id is None else str(call_id), "function": function}
 
 
 def _raw(call: Mapping[str, Any]) -> tuple[str, str, Any]:
@@ -57,7 +97,14 @@ def _filling(payload: Callable[..., Any]) -> Callable[..., Any]:
 
 def _sparing(convert: Callable[..., Any]) -> Callable[..., Any]:
     def converted(chunk: Any, *args: Any, **kwargs: Any) -> Any:
-        return convert(_readable(chunk), *args, **kwargs)
+        choices = chunk.get("choices")
+        delta = (choices[0].get("delta") if choices else None) or {}
+        if delta.get("tool_calls"):
+            chunk = {**chunk, "choices": [_changed(choices[0], "delta", _written), *choices[1:]]}
+        made = convert(_readable(chunk), *args, **kwargs)
+        if made is not None and delta.get("refusal"):
+            made.message.additional_kwargs["refusal"] = delta["refusal"]
+        return made
 
     return converted
 

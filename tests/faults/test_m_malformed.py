@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -12,6 +13,7 @@ from fsm_agent import Event, RunResult, Status, StopReason, tool
 from fsm_agent.dialects import JsonAction, Native
 from fsm_agent.dialects.repair import Parsed, parse_object
 from fsm_agent.testing import Call, ScriptedModel, call, fault, forever, reply, server
+from fsm_agent.testing.wire import as_sending
 from tests.faults.kit import BOTH, WAYS, Ledger, answers_in, assert_sendable, client, make, run
 
 FENCE = "```"
@@ -441,6 +443,38 @@ def test_m10_arguments_that_a_client_read_as_no_object_are_told_by_their_shape(a
     assert f"must be a JSON object, not {shape}" in answers_in(model.requests[1])[0].text
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("sent", [{"scope": "tmp"}, '"{\\"scope\\": \\"tmp\\"}"'], ids=["object", "encoded twice"])
+@pytest.mark.parametrize("call_id", ["a", 7])
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the client's own models
+def test_m10_arguments_that_the_client_cannot_take_are_read_all_the_same(sent: Any, call_id: Any, way: str) -> None:
+    """A server that sends an object, a text of a text, or a number for an id means one call; streamed or not, it runs."""
+    ledger = Ledger()
+
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        for said in body["choices"]:
+            for one in (said.get("message") or said["delta"]).get("tool_calls", ()):
+                one["id"] = call_id
+                one["function"]["arguments"] = sent if one["function"].get("name") else ""
+        return body
+
+    with server([replace(as_sending(call("purge")), edits=(edit,)), "done"]) as s:
+        result = run(make(client(s), [purge_of(ledger)]), "clean up", way)
+    assert (result.status, ledger.entries) == (Status.COMPLETED, [{"scope": "tmp"}])
+    assert s.requests[1].messages[2]["tool_calls"][0]["id"] == str(call_id)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the client's own models
+def test_m10_an_empty_object_of_a_cut_reply_is_not_no_arguments(way: str) -> None:
+    """The cap was reached before the arguments began; that the server closed the object for it changes nothing."""
+    ledger = Ledger()
+    cut = replace(fault.object_arguments(call("purge")), reply=reply("", call("purge"), finish_reason="length"))
+    with server([cut, "done"]) as s:
+        result = run(make(client(s), [purge_of(ledger)]), "clean up", way)
+    assert (result.status, len(ledger), s.count) == (Status.COMPLETED, 0, 2)
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_m10_a_stream_cut_by_the_network_runs_nothing(streamed: bool) -> None:
     """A stream that just ends inside the arguments, with no label at all, is truncation."""
@@ -779,6 +813,14 @@ def test_m17_a_refusal_is_an_answer_not_an_empty_reply() -> None:
     with ScriptedModel([reply("", refusal="I can't help with that.")]) as model:
         result = run(make(model), "hi")
     assert (result.status, result.answer, model.count) == (Status.COMPLETED, "I can't help with that.", 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_m17_a_refusal_is_not_lost_in_a_stream(way: str) -> None:
+    """The real client drops the pieces of a refusal; the run ends with it in every way."""
+    with server([reply("", refusal="I can't help with that.")]) as s:
+        result = run(make(client(s)), "hi", way)
+    assert (result.status, result.answer) == (Status.COMPLETED, "I can't help with that.")
 
 
 # ---------------------------------------------------------------- M18 types
