@@ -16,9 +16,10 @@ from fsm_agent.alphabet import INITIAL, TERMINAL
 from fsm_agent.context import Setup
 from fsm_agent.errors import TrailDamaged, TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
+from fsm_agent.states import ENDINGS
 from fsm_agent.trail.cipher import TrailLocked
 from fsm_agent.trail.entries import Entry, Stored
-from fsm_agent.trail.fold import fold
+from fsm_agent.trail.fold import Folded, fold
 from fsm_agent.trail.header import check_schema, check_table, fingerprint, recorded_setup
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.reader import checked, opened
@@ -78,8 +79,8 @@ def audit(
         findings += wrong_rows(entries, machine)
         if not findings:
             findings += _fingerprint(entries, setup, machine)
-            _refold(entries, setup, machine, findings, notes)
-            findings += _noted(journal.store.info(run_id), stored, entries)
+            folded = _refold(entries, setup, machine, findings, notes)
+            findings += _noted(journal.store.info(run_id), stored, entries, folded)
     except TrailDamaged as damage:
         findings.append(Finding(damage.seq, str(damage)))
     except TrailLocked as locked:
@@ -172,8 +173,8 @@ def _ended(entries: Sequence[Entry]) -> bool:
     return entries[-1].kind == "transition" and str(entries[-1].body.get("target")) in TERMINAL
 
 
-def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry]) -> list[Finding]:
-    """What the store notes beside the trail, and no seal covers: whether the run has ended, and its conversation."""
+def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry], folded: Folded | None) -> list[Finding]:
+    """What the store notes beside the trail, and no seal covers: how the run has ended, if it has, and its conversation."""
     if (info.entries, info.head) != (len(stored), stored[-1].seal):  # it has gone on since it was read
         return []
     ended = _ended(entries)
@@ -182,6 +183,11 @@ def _noted(info: RunInfo, stored: Sequence[Stored], entries: Sequence[Entry]) ->
     if info.ended != ended:
         said = "has ended" if ended else "has not ended"
         found.append(Finding(-1, f"the store notes the run as {info.status}, and by its trail it {said}"))
+    elif folded is not None and folded.ended:
+        ending = ENDINGS[folded.state](folded.ctx)
+        if (info.status, info.reason) != (ending.status, ending.reason):
+            said = f"{info.status} ({info.reason}), and by its trail it is {ending.status} ({ending.reason})"
+            found.append(Finding(-1, f"the store notes the run as {said}"))
     if info.thread_id != thread:
         found.append(Finding(-1, f"the store notes the conversation {info.thread_id!r}, and the trail says {thread!r}"))
     return found
@@ -212,9 +218,10 @@ def _fingerprint(entries: Sequence[Entry], setup: Setup | None, machine: Machine
 
 def _refold(
     entries: Sequence[Entry], setup: Setup | None, machine: Machine, findings: list[Finding], notes: list[str]
-) -> None:
+) -> Folded | None:
+    """The run driven again; None when it cannot be, and `findings` or `notes` say why."""
     try:
-        fold(entries, setup, machine=machine)
+        return fold(entries, setup, machine=machine)
     except TrailDamaged as damage:
         if setup is None and needs_code(entries):
             notes.append(
@@ -225,3 +232,4 @@ def _refold(
             findings.append(Finding(damage.seq, str(damage)))
     except TrailError as error:
         notes.append(f"The states could not be driven again: {error}")
+    return None

@@ -490,6 +490,17 @@ def test_an_audit_compares_what_the_store_notes_beside_the_trail(field: dict[str
     assert ["the store notes" in one.what for one in findings(agent)] == [True]
 
 
+@pytest.mark.parametrize("field", [{"status": "completed"}, {"reason": "deadline"}], ids=["status", "reason"])
+def test_an_audit_finds_a_failure_that_the_store_notes_as_another_ending(field: dict[str, Any]) -> None:
+    """How a run has ended is what its trail gives: a note of another status or reason, which lists show, is found."""
+    store = MemoryTrail()
+    agent = agent_on(store, [call("add", a=1, b=1)], add, limits=Limits(max_steps=1, on_limit="stop"))
+    assert agent.invoke("add", RUN).status is Status.FAILED
+    assert findings(agent) == ()
+    store._infos["r"] = dataclasses.replace(store._infos["r"], **field)
+    assert ["by its trail it is failed (max_steps)" in one.what for one in findings(agent)] == [True]
+
+
 @pytest.mark.parametrize(
     ("seq", "field", "value"),
     [
