@@ -16,6 +16,7 @@ from typing import Any, Final
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from pydantic import ValidationError
 
+from fsm_agent.dialects.repair.scan import deeper_than_read
 from fsm_agent.effects import CAP_REACHED, NO_USAGE, ModelFailed, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
 from fsm_agent.overflow import read_overflow
@@ -76,13 +77,16 @@ def _old_calls(message: BaseMessage) -> list[Mapping[str, Any]]:
 def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
     """A call in characters and numbers that JSON has.
 
-    What strict JSON cannot write is kept as text, which VALIDATE refuses.
+    What strict JSON cannot write, or is nested too deep to be read, is kept as text, which VALIDATE refuses.
     """
     if isinstance(arguments, str):
         arguments = well_formed(arguments)
     elif arguments is not None and not _is_plain(arguments):
         try:
-            _strictly(arguments).encode()
+            text = _strictly(arguments)
+            text.encode()
+            if deeper_than_read(text):  # nor can it be written down
+                arguments = text
         except (ValueError, TypeError, RecursionError):
             arguments = well_formed(json.dumps(arguments, default=str))
     return RawCall(well_formed(str(call_id or "")), well_formed(str(name or "")), arguments)

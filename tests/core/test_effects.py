@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from fsm_agent.dialects.repair import Malformed, parse_arguments
+from fsm_agent.dialects.repair import Fault, Malformed, parse_arguments
 from fsm_agent.effects import (
     Answered,
     Approve,
@@ -96,6 +96,20 @@ def test_half_a_character_does_not_break_the_record() -> None:
     outcome = read_message(message, estimate=1, cap=None, at=0.0)
     strict(to_json(outcome))
     assert from_json(to_json(outcome)) == outcome
+
+
+@pytest.mark.parametrize("depth", [70, 260, 500])
+def test_arguments_nested_without_end_do_not_break_the_record(depth: int) -> None:
+    """A server may have parsed lists in lists in lists: what VALIDATE refuses as too deep can be written down before."""
+    deep: Any = []
+    for _ in range(depth):
+        deep = [deep]
+    message = AIMessage("", tool_calls=[{"name": "f", "args": {"x": deep}, "id": "a"}])
+    outcome = read_message(message, estimate=1, cap=None, at=0.0)
+    assert from_json(to_json(outcome)) == outcome
+    refused = parse_arguments(outcome.calls[0].arguments)
+    assert isinstance(refused, Malformed)
+    assert refused.kind is Fault.TOO_DEEP
 
 
 @pytest.mark.parametrize(
