@@ -112,13 +112,15 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'fsm_agent' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"fsm_agent.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or any name at all could be imported, as `Any`
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'fsm_agent' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"fsm_agent.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -133,6 +133,17 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_a_misspelt_name_is_an_error_for_type_checkers() -> None:
+    """No `__getattr__` of a module is seen by them: with one, any name at all may be imported, as `Any`."""
+    seen = [
+        name
+        for name in PACKAGE
+        for node in TREES[name].body
+        if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+    ]
+    assert seen == []
+
+
 # ---------------------------------------------------------------- what is pure
 
 PURE = (

@@ -43,10 +43,12 @@ _STORES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _STORES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'fsm_agent.memory' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"fsm_agent.memory.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # or any name at all could be imported, as `Any`
+
+    def __getattr__(name: str) -> Any:
+        home = _STORES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'fsm_agent.memory' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"fsm_agent.memory.{home}"), name)
+        globals()[name] = value
+        return value
