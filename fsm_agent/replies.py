@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -43,7 +44,7 @@ _ERROR_CHARS: Final = 500
 _READ_CHARS: Final = 20_000
 """So much of what an exception says is looked at: some quote a whole page or prompt, and to search that for secrets takes seconds."""
 _LONG: Final = 1 << 62
-_ERROR_STATUS: Final = 400
+_HTTP_ERROR: Final = re.compile("[45][0-9]{2}")
 _SERVER_ERROR: Final = 500
 _CHAIN: Final = 5
 _MESSAGE_KEYS: Final = ("message", "msg", "detail", "error", "errors")
@@ -309,11 +310,16 @@ def _cut_completion(completion: Any, *, estimate: int, at: float) -> Replied:
 
 def _status(error: BaseException) -> int | None:
     for one in _chain(error):
-        for holder in (one, getattr(one, "response", None)):
-            status = getattr(holder, "status_code", None)
-            # A bad reply that came with status 200 carries that response too: it says nothing of what went wrong.
-            if isinstance(status, int) and status >= _ERROR_STATUS:
-                return status
+        told = one.args[0] if one.args and isinstance(one.args[0], Mapping) else {}
+        for status in (
+            getattr(one, "status_code", None),
+            getattr(getattr(one, "response", None), "status_code", None),
+            # Where the error came with status 200, in a stream or as the body, its own code says what went wrong.
+            getattr(one, "code", None),
+            told.get("code"),
+        ):
+            if isinstance(status, int | str) and _HTTP_ERROR.fullmatch(str(status)):
+                return int(status)
     return None
 
 

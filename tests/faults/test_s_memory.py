@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,7 +178,15 @@ def gemini(limit: int, sent: int) -> Any:
     return fault.raw(json.dumps([{"error": {"code": 400, "message": said}}]).encode(), status=400)
 
 
-SERVERS = {"openai": fault.context_length_exceeded, "llama": llama, "vague": vague, "gemini": gemini}
+def late(limit: int, sent: int) -> Any:
+    """A server that has begun its reply with status 200 when it sees that there is no room; streamed, as an event."""
+    error = {"code": 400, "message": "the request exceeds the available context size", "type": "invalid_request_error"}
+    sending = fault.error_in_stream()
+    assert sending.trouble is not None
+    return replace(sending, trouble=replace(sending.trouble, error={"error": error}))
+
+
+SERVERS = {"openai": fault.context_length_exceeded, "llama": llama, "vague": vague, "gemini": gemini, "late": late}
 
 
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
