@@ -251,8 +251,10 @@ def _finish(metadata: Mapping[str, Any]) -> str:
 
 
 def _refusal(message: BaseMessage) -> str:
-    refusal = message.additional_kwargs.get("refusal")
-    return refusal if isinstance(refusal, str) else ""
+    """What a model says that declines: beside the content, or as OpenAI's newer protocol has it, a block of it."""
+    blocks = message.content if isinstance(message.content, list) else ()
+    told = [one.get("refusal") for one in blocks if isinstance(one, dict) and one.get("type") == "refusal"]
+    return "".join([one for one in (message.additional_kwargs.get("refusal"), *told) if isinstance(one, str)])
 
 
 def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replied | ModelFailed:

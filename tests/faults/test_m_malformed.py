@@ -815,6 +815,14 @@ def test_m17_a_refusal_is_an_answer_not_an_empty_reply() -> None:
     assert (result.status, result.answer, model.count) == (Status.COMPLETED, "I can't help with that.", 1)
 
 
+@pytest.mark.parametrize("way", BOTH)
+def test_m17_a_refusal_as_a_block_of_the_content_is_an_answer(way: str) -> None:
+    """As OpenAI's Responses API has it, whole and streamed."""
+    with ScriptedModel([AIMessage([{"type": "refusal", "refusal": "I can't help with that."}])]) as model:
+        result = run(make(model), "hi", way)
+    assert (result.status, result.answer) == (Status.COMPLETED, "I can't help with that.")
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_m17_a_refusal_is_not_lost_in_a_stream(way: str) -> None:
     """The real client drops the pieces of a refusal; the run ends with it in every way."""
