@@ -77,14 +77,15 @@ _NAMED = re.compile(
 )
 _VALUE = re.compile(
     r"\[redacted\]"
-    r'|"(?P<double>(?:[^"\\]++|\\.)*+)'
-    r"|'(?P<single>(?:[^'\\]++|\\.)*+)"
+    r'|(?:[bfruBFRU]{1,2})?(?:"(?:"")?(?P<double>(?:[^"\\]++|\\.)*+)'
+    r"|'(?:'')?(?P<single>(?:[^'\\]++|\\.)*+))"
     r"|\\{1,8}[\"'](?P<escaped>[^\"'\\]*+)"
     r"|(?![{\[](?:[\s\"'{}\[\]]|$))"
     r"(?P<bare>(?:(?i:bearer|basic|token|apikey)[ \t]{1,3})?[^\s,;&\"'<>，。；、]*[^\s,;&\"'<>，。；、)}\]])",
     re.DOTALL,
 )
-_LINE = re.compile(r"\[redacted\]|(?P<bare>[^\r\n\"']++)")
+# A parameter of such a header may be quoted: `Authorization: Token token="..."`.
+_LINE = re.compile(r"\[redacted\]|(?P<bare>(?:[ \t,][a-z][A-Za-z_]{0,24}=\"[^\"\r\n]*+\"|[^\r\n\"'])++)")
 SEPARATORS: Final = ("=", ":", "--", "<", "：", "＝")
 # Where a token may start: not inside a word, unless what is before it is an escaped line end or a percent-encoded sign.
 _START = r"(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
@@ -108,7 +109,11 @@ DEFAULT_PATTERNS: Final[tuple[SecretPattern, ...]] = (
     _secret("password in a URL", r"://[^\s/?#:@\"'<>\\]{0,256}+:(?P<secret>[^\s/?#\"'<>\\]+)@", "://"),
     _secret("token in a URL", r"://(?P<secret>[^\s/?#:@\"'<>\\]{20,}+)@", "://"),
     _secret("signed URL", r"(?i)[?&](?:sig|(?:x-(?:amz|goog)-)?signature)=(?P<secret>[^&\s\"'<>\\]++)", "sig"),
-    _secret("webhook", r"(?i)hooks\.slack\.com/services/(?P<secret>[\w/-]++)", "hooks.slack.com"),
+    _secret("key in a URL", r"(?i)[?&](?:key|appid)=(?=[\w.-]*?\d)(?P<secret>[\w.-]{20,}+)", "key=", "appid="),
+    _secret(
+        "webhook", r"(?i)hooks\.slack\.com/(?:services|triggers|workflows)/(?P<secret>[\w/-]++)", "hooks.slack.com"
+    ),
+    _secret("webhook", r"(?i)webhook\.office\.com/(?P<secret>[\w/@-]++)", "webhook.office.com"),
     _secret("webhook", r"(?i)discord(?:app)?\.com/api/webhooks/(?P<secret>[\w/-]++)", "/api/webhooks/"),
     _secret(
         "bearer",
@@ -133,11 +138,27 @@ DEFAULT_PATTERNS: Final[tuple[SecretPattern, ...]] = (
         12,
         *("hf_", "gsk_", "lsv2_", "nvapi-", "pplx-", "r8_", "tvly-", "xai-"),
     ),
+    _token("SendGrid", r"SG\.[\w-]{16,}+\.", 16, "sg."),
+    _token("Shopify", r"shp(?:at|ca|pa|ss)_", 16, "shpat_", "shpca_", "shppa_", "shpss_"),
+    _token("Databricks", r"dapi(?=[0-9a-f]{32})", 32, "dapi"),
+    _token(
+        "hosts of services",
+        r"(?:csk-|dckr_pat_|dop_v1_|figd_|glsa_|hvs\.|lin_api_|NRAK-|ntn_|PMAK-|sbp_|sq0[a-z]{3}-|tgp_v1_)(?=[\w-]*?[A-Z0-9])",
+        16,
+        *("csk-", "dckr_pat_", "dop_v1_", "figd_", "glsa_", "hvs.", "lin_api_", "nrak-", "ntn_", "pmak-", "sbp_"),
+        *("sq0", "tgp_v1_"),
+    ),
+    _secret("Telegram", r"(?<!\d)\d{8,10}:(?P<secret>AA[\w-]{30,}+)", ":aa"),
+    _secret(
+        "curl",
+        r"\bcurl[ \t][^\r\n]{0,300}?(?<=[ \t])(?:-u|--user)[ \t=]{1,4}[\"']?[^\s:\"']{1,256}+:(?P<secret>[^\s\"']++)",
+        "curl",
+    ),
     _secret("JWT", _START + r"eyJ[\w-]{8,}+\.[\w-]{4,}+(?:\.[\w-]*+){0,3}", "eyj"),
     _secret(
         "told in words",
         r"(?i)\b(?:pass(?:word|phrase|code|wd)|(?:api|access|private|secret)[ _-]?key|secret|token|credentials?)"
-        r"[ \t:\"'`(]{1,4}(?:(?:is|was)[ \t:\"'`(]{1,4})"
+        r"[ \t:\"'`(]{1,4}(?:(?:is|was|provided)[ \t:\"'`(]{1,4})"
         r"(?=[!-~]{0,64}?[a-z])(?=[!-~]{0,64}?[0-9])(?P<secret>[^\s\"'`,;()]{6,}+)",
         *("pass", "key", "secret", "token", "credential"),
     ),
