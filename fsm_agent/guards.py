@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from string import Formatter
 from typing import Any, Final
 
@@ -58,7 +59,7 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
     The function returns whether the guard holds, or that and the values it compared, which the record of a transition keeps. `sentence`
     says when it holds, as in "no result is surer than 0.5"; a limit in braces is filled in. The guard is named like the function.
 
-    Raises `fsm_agent.errors.DefinitionError` for a sentence with braces around something else.
+    Raises `fsm_agent.errors.DefinitionError` for a sentence with braces around something else, and for an async function or a generator.
     """
     try:
         Guard(name, sentence, lambda _: (False, {})).describe()
@@ -68,6 +69,12 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
         ) from error
 
     def wrap(test: Callable[[Context], bool | Compared]) -> Guard:
+        if iscoroutinefunction(test) or isgeneratorfunction(test) or isasyncgenfunction(test):
+            raise DefinitionError(
+                f"the guard {name or test.__name__} must be a plain function of the context: what an async one or a generator returns "
+                "would always hold"
+            )
+
         def compared(ctx: Context) -> Compared:
             said = test(ctx)
             return said if isinstance(said, tuple) else (said, {})

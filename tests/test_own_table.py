@@ -608,6 +608,23 @@ def test_a_wrong_table_is_refused_at_construction_with_the_row(build: Callable[[
     assert refused.value.row == row
 
 
+async def asked_later(ctx: Context) -> Any:
+    """What no guard can be made of."""
+    return False
+
+
+def asked_in_turn(ctx: Context) -> Any:
+    """The same."""
+    yield False
+
+
+@pytest.mark.parametrize("test", [asked_later, asked_in_turn])
+def test_a_guard_that_would_always_hold_is_refused(test: Callable[[Context], Any]) -> None:
+    """What an async function or a generator returns is true whatever it would say, so that no guard is made of one."""
+    with pytest.raises(DefinitionError, match=f"the guard {test.__name__} must be a plain function"):
+        table.guard("it is so")(test)
+
+
 def test_a_sentence_with_other_braces_is_refused() -> None:
     """The sentence of a guard is a template over the limits, and a mistake in it is told where it is made."""
     with pytest.raises(DefinitionError, match="braces around something that is no limit"):
