@@ -46,6 +46,7 @@ class _Own:
             ctx = ctx.change(at=outcome.at)
         elif outcome is not None:
             raise unexpected(name, outcome)
+        shown = [one.digest for one in ctx.calls]
         said = self.state.resolve(ctx)
         event, after = said if isinstance(said, tuple) else (said, ctx)
         if event not in self.state.events:
@@ -53,6 +54,9 @@ class _Own:
             raise ValueError(f"{name} returned {event!r}, and has the events {known}")
         if not isinstance(after, Context):
             raise TypeError(f"{name} returned {type(after).__name__}: give an event, or an event and the context")
+        for one, digest in zip(ctx.calls, shown, strict=True):
+            if one.digest != digest:
+                raise _changed(name, one)
         happened = Event.named(event)
         if after is not ctx:
             _check(name, ctx, after, asks=happened in self.asks, events=self.asks)
@@ -96,4 +100,8 @@ def _check_call(name: str, old: Call, new: Call) -> None:
         needs_approval=old.needs_approval or new.needs_approval,
     )
     if new != allowed or (new.refusal_kind != old.refusal_kind and not (new.refusal and new.refusal_kind == REFUSED)):
-        raise ValueError(f"{name} changed the call of {old.tool}: it may refuse it, or require approval for it")
+        raise _changed(name, old)
+
+
+def _changed(name: str, call: Call) -> ValueError:
+    return ValueError(f"{name} changed the call of {call.tool}: it may refuse it, or require approval for it")
