@@ -19,7 +19,7 @@ def _approve(
     *,
     going: Going,
     every: trail_options.All = False,
-    digest: trail_options.Digest = "",
+    digest: trail_options.Digest = None,
     go_on: trail_options.GoOn = True,
     store: options.Store = None,
 ) -> None:
@@ -27,7 +27,7 @@ def _approve(
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
     chosen = decide.approving
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest, go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest or "", go_on=go_on))
 
 
 def _deny(
@@ -38,7 +38,7 @@ def _deny(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; the model reads it.", show_default=False)] = "",
     stop: Annotated[bool, typer.Option("--stop", help="End the run.")] = False,
     every: trail_options.All = False,
-    digest: trail_options.Digest = "",
+    digest: trail_options.Digest = None,
     go_on: trail_options.GoOn = True,
     store: options.Store = None,
 ) -> None:
@@ -46,7 +46,7 @@ def _deny(
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
     chosen = decide.denying(reason, stop=stop)
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest, go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest or "", go_on=go_on))
 
 
 def _edit(
@@ -57,7 +57,7 @@ def _edit(
     args: Annotated[
         str, typer.Option("--args", metavar="JSON", help="The whole new arguments, as one object.", show_default=False)
     ],
-    digest: trail_options.Digest = "",
+    digest: trail_options.Digest = None,
     go_on: trail_options.GoOn = True,
     store: options.Store = None,
 ) -> None:
@@ -65,7 +65,7 @@ def _edit(
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
     chosen = decide.editing(decide.edited_arguments(args))
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest, go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest or "", go_on=go_on))
 
 
 def _answer(
@@ -78,7 +78,7 @@ def _answer(
     ],
     *,
     going: Going,
-    digest: trail_options.Digest = "",
+    digest: trail_options.Digest = None,
     go_on: trail_options.GoOn = True,
     store: options.Store = None,
 ) -> None:
@@ -87,7 +87,7 @@ def _answer(
 
     call, text = decide.call_and_text(words)
     chosen = decide.answering(text)
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest, go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest or "", go_on=go_on))
 
 
 def _resume(

@@ -237,7 +237,9 @@ def _verdict(one: Audit) -> dict[str, Any]:
     }
 
 
-def checked_arguments(run: str | None, every: bool) -> None:
-    """Raises `RunError` unless exactly one of a run and `--all` is given."""
+def checked_arguments(run: str | None, every: bool, head: str | None) -> None:
+    """Raises `RunError` unless exactly one of a run and `--all` is given, and for a seal without the run that it is of."""
     if (run is None) is not every:
         raise RunError("name one run, or check them --all")
+    if every and head is not None:
+        raise RunError("--head is the seal of one run: name the run, and leave --all out")

@@ -115,7 +115,7 @@ def _audit(
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="Every run of the store.")] = False,
-    head: trail_options.Head = "",
+    head: trail_options.Head = None,
     given: Given,
     store: options.Store = None,
     as_json: options.Json = False,
@@ -127,8 +127,8 @@ def _audit(
     """
     from fsm_agent.cli import replay  # noqa: PLC0415 - the engine, for commands that show it
 
-    replay.checked_arguments(run, every)
-    raise typer.Exit(replay.audit_runs(store, run, head=head, given=given, as_json=as_json))
+    replay.checked_arguments(run, every, head)
+    raise typer.Exit(replay.audit_runs(store, run, head=head or "", given=given, as_json=as_json))
 
 
 def _export(
@@ -176,7 +176,7 @@ def _report(
     *,
     output: options.Output = None,
     unredacted: trail_options.Unredacted = False,
-    head: trail_options.Head = "",
+    head: trail_options.Head = None,
     given: Given,
     store: options.Store = None,
     debug: options.Debug = False,
@@ -187,7 +187,7 @@ def _report(
     """
     from fsm_agent.cli import report  # noqa: PLC0415 - the engine, for commands that show it
 
-    report.report_run(store, run, output=output, head=head, given=given, unredacted=unredacted)
+    report.report_run(store, run, output=output, head=head or "", given=given, unredacted=unredacted)
 
 
 _COMMANDS: Final[dict[str, Callable[..., Any]]] = {

@@ -13,6 +13,7 @@ import typer
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Given, Going, Policy, os_user
 from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, in_place_of
+from fsm_agent.errors import DefinitionError
 
 __all__ = [
     "All",
@@ -27,6 +28,14 @@ __all__ = [
     "with_going",
 ]
 
+
+def _filled(value: str | None, option: typer.CallbackParam) -> str | None:
+    """What was given. Raises `DefinitionError` for an empty text: a variable that failed to load must not switch a check off."""
+    if value is not None and not value.strip():
+        raise DefinitionError(f"{option.opts[0]} is empty: give it a value, or leave it out")
+    return value
+
+
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its beginning.", show_default=False)]
 Call = Annotated[
     str | None,
@@ -37,13 +46,19 @@ Call = Annotated[
 By = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Who decides, for the trail. Default: the user of the system.", show_default=False
+        metavar="NAME",
+        help="Who decides, for the trail. Default: the user of the system.",
+        callback=_filled,
+        show_default=False,
     ),
 ]
 Digest = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="HEX", help="What show says of the call: refuse when it waits with another.", show_default=False
+        metavar="HEX",
+        help="What show says of the call: refuse when it waits with another.",
+        callback=_filled,
+        show_default=False,
     ),
 ]
 GoOn = Annotated[
@@ -84,9 +99,12 @@ Approval = Annotated[
     typer.Option(help="Who decides about later calls. Default: as the run began.", show_default=False),
 ]
 Head = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="SEAL", help="A seal that was kept elsewhere: shows that nothing was cut off.", show_default=False
+        metavar="SEAL",
+        help="A seal that was kept elsewhere: shows that nothing was cut off.",
+        callback=_filled,
+        show_default=False,
     ),
 ]
 Unredacted = Annotated[bool, typer.Option("--unredacted", help="Keep what looks like a secret.")]

@@ -138,6 +138,19 @@ def test_a_decision_is_bound_to_what_was_seen(room: Room) -> None:
     assert room.on("approve", run_id, "--digest", one["digest"][:16], script=["Done."]).code == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "option"), [("approve", "--digest"), ("approve", "--by"), ("audit", "--head"), ("report", "--head")]
+)
+def test_an_empty_value_switches_no_check_off(room: Room, command: str, option: str) -> None:
+    """`--digest "$SEEN"` with a variable that failed to load is refused: it neither approves what waits now, nor is it no check."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    assert (
+        error_of(room.on(command, run_id, option, "")) == f"error: {option} is empty: give it a value, or leave it out"
+    )
+    assert room.on("runs", "--status", "suspended").out
+
+
 def test_denying_with_stop_ends_the_run(room: Room) -> None:
     """--stop ends it as denied, and the model is not asked again."""
     room.run([ANA])

@@ -110,6 +110,7 @@ def test_an_audit_says_what_it_cannot_show(room: Room) -> None:
     assert room.on("audit", run_id, "--head", head).code == 0
     assert room.on("audit", run_id, "--head", "0" * 64).code == 1
     assert "name one run, or check them --all" in error_of(room.on("audit"))
+    assert "is the seal of one run" in error_of(room.on("audit", "--all", "--head", head))
 
 
 def test_json_of_a_stored_run_has_what_a_decision_needs(room: Room) -> None:
