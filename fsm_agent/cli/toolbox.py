@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -105,15 +106,18 @@ def _module(name: str, spec: str, option: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    file = Path(os.path.normpath(Path(here, name.removesuffix(".py"))))
+    dotted = ".".join(file.relative_to(here).parts) if file.is_relative_to(here) else ""
+    hint = f", neither installed nor in {here}" if dotted in ("", name) else f"; write {dotted}:..."
+    missing = ToolDefinitionError(f"{option} {spec!r}: there is no module {name}{hint}", tool=spec)
+    if name.startswith("."):
+        raise missing
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
-        hint = (
-            f"; write {name.removesuffix('.py')}:..." if name.endswith(".py") else f", neither installed nor in {here}"
-        )
-        raise ToolDefinitionError(f"{option} {spec!r}: there is no module {name}{hint}", tool=spec) from error
+        raise missing from error
     except Exception as error:
         raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
 

@@ -199,6 +199,8 @@ def test_approve_no_refuses_what_needs_approval(here: Path) -> None:
         (["--memory", "messages:0"], "messages must be a whole number of at least 1"),
         (["--tools", "nowhere:tool"], "there is no module nowhere, neither installed nor in"),
         (["--tools", "my_tools.py:send"], "there is no module my_tools.py; write my_tools:..."),
+        (["--tools", "./kit/my_tools.py:send"], "there is no module ./kit/my_tools.py; write kit.my_tools:..."),
+        (["--table", "kit/loop:TABLE"], "there is no module kit/loop; write kit.loop:..."),
         (["--tools", "my_tools"], "write MODULE:ATTR"),
         (["--tools", "my_tools:nothing"], "my_tools has no nothing; it has "),
         (["--tools", "my_tools:broken()"], "calling it failed: RuntimeError: no tools today"),
