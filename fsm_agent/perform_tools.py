@@ -303,13 +303,18 @@ def _gone(call: Call, job: Job) -> Result:
 
 
 def _arguments(tool: Tool, call: Call) -> dict[str, Any]:
-    """The Python values for the call, from the validated JSON values; checked again when the tool has been replaced since."""
+    """The Python values for the call, from the validated JSON values; checked again where they are not at hand any more.
+
+    Raises `ValueError` when they do not fit (the tool has been replaced since), or would be others than those that were let through.
+    """
     known = tool.accepted(call.arguments)
     if known is not None:
         return known
     valid = tool.validate(call.arguments)
     if isinstance(valid, Invalid):
         raise ValueError(f"the arguments no longer fit {tool.name}")
+    if valid.arguments != call.arguments:
+        raise ValueError(f"{tool.name} makes other arguments of them each time that it checks them")
     return valid.call_with
 
 

@@ -16,7 +16,18 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, computed_field, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    computed_field,
+    field_serializer,
+    model_serializer,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
 from fsm_agent.tools.problems import Problem, render, unknown_tool
@@ -273,6 +284,47 @@ def test_secrets_and_computed_fields_survive_a_second_validation() -> None:
     checked = _accepted(_tool(Args).validate({"key": "hush"}))
     again = _accepted(_tool(Args).validate(checked.arguments))
     assert again.call_with["key"].get_secret_value() == "hush"
+
+
+class _Party(BaseModel):
+    name: str
+    account: str = Field(default="", exclude=True)
+
+
+def test_what_is_shown_of_a_call_is_what_runs_whatever_its_model_writes() -> None:
+    """A field that the model's own JSON leaves out or masks, at any depth, is recorded as it was given: a person approves all of it."""
+
+    class Args(BaseModel):
+        to: str
+        copy_to: str = Field(default="", exclude=True, alias="cc")
+        code: Annotated[str, PlainSerializer(lambda _: "***")] = ""
+        party: _Party
+        note: str = ""
+
+        @field_serializer("note")
+        def short(self, _: str) -> str:
+            return "..."
+
+    sent = {"to": "Ana", "cc": "eve", "code": "7", "party": {"name": "B", "account": "X1"}, "note": "all"}
+    checked = _accepted(_tool(Args).validate(sent))
+    assert checked.arguments == sent
+    assert checked.call_with["copy_to"] == "eve"
+    assert checked.call_with["party"].account == "X1"
+    assert _accepted(_tool(Args).validate(checked.arguments)).arguments == sent
+
+
+def test_a_serializer_of_the_whole_model_hides_nothing() -> None:
+    """Neither does one that writes the arguments as a whole."""
+
+    class Args(BaseModel):
+        to: str
+        amount: int = 1
+
+        @model_serializer
+        def bare(self) -> dict[str, Any]:
+            return {"to": "somebody"}
+
+    assert _accepted(_tool(Args).validate({"to": "Eve", "amount": 9})).arguments == {"to": "Eve", "amount": 9}
 
 
 def test_validators_of_the_author_are_heard() -> None:

@@ -33,6 +33,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from pydantic_core import PydanticUndefined, to_json
 
 from fsm_agent.frozen import quick
+from fsm_agent.tools.beyond import written_otherwise
 from fsm_agent.tools.models import FunctionArguments, JsonArguments
 from fsm_agent.tools.plain import plain
 from fsm_agent.tools.problems import Problem, problem, shown_value
@@ -121,11 +122,17 @@ class Validator:
             name for name, item in shown.items() if any(one.get("uniqueItems") for one in schemas_in(item))
         )
         self._has_numbers_listed = any(lists_numbers(inner) for inner in schemas_in(schema()))
-        self._masked = frozenset(
-            name for name, item in shown.items() if any(one.get("writeOnly") for one in schemas_in(item))
-        )
+        masked = {name for name, item in shown.items() if any(one.get("writeOnly") for one in schemas_in(item))}
+        otherwise = written_otherwise(model)
+        # A person is shown what is going to run, whatever the model of the arguments writes in its place.
+        self._as_given = {
+            name: names[0]
+            for field, names in self._names.items()
+            for name in reversed(names)
+            if field in otherwise or names[0] in masked
+        }
         # What nearly every tool needs none of, looked at once.
-        self._rewrites = bool(self._renamed or self._hidden or self._masked or self._sets)
+        self._rewrites = bool(self._renamed or self._hidden or self._as_given or self._sets)
         self._looks = (self._has_numbers_listed and not lax) or (
             self._open and not self._json and ignore_extra is not True
         )
@@ -227,8 +234,9 @@ class Validator:
         if self._renamed or self._hidden:
             named = {self._renamed.get(key, key): item for key, item in written.items()}
             written = {key: item for key, item in named.items() if key not in self._hidden}
-        for name in self._masked & given.keys():
-            written[name] = given[name]
+        for name, shown in self._as_given.items():
+            if name in given:
+                written[shown] = given[name]
         for name in self._sets:
             if isinstance(written.get(name), list):
                 written[name].sort(key=canonical)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
 from fsm_agent import Agent, Approve, Deny, Edit, RunError, RunResult, Status, tool
 from fsm_agent.errors import UnknownRun
@@ -43,6 +44,25 @@ def test_a_suspended_run_goes_on_as_decided(decision: Any, text: str, way: str) 
     assert text in model.requests[1].messages[-1].text
     assert result.transitions[: len(waiting.transitions)] == waiting.transitions
     assert result.usage.total == 30
+
+
+@pytest.mark.parametrize("memo", ["short", "long " * 1_000], ids=["short", "long"])
+def test_what_was_approved_is_what_runs_or_nothing(memo: str) -> None:
+    """A validator that changes a value each time never makes other arguments of those that a person has let through."""
+    paid = []
+
+    @tool(requires_approval=True)
+    def pay(amount: Annotated[int, AfterValidator(lambda given: given * 2)], memo: str) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    agent = make(ScriptedModel([call("pay", amount=10, memo=memo), "done"]), [pay])
+    (asked,) = run(agent, "pay", "invoke", RUN).requests
+    result = agent.resume("r", decision=Approve(digest=asked.digest))
+    assert asked.arguments["amount"] == 20
+    assert paid in ([20], [])
+    assert paid or "makes other arguments" in result.messages[2].text
 
 
 def test_each_call_can_have_its_own_decision() -> None:

@@ -88,6 +88,12 @@ class Dated(BaseModel):
     default: dt.date
 
 
+class Covered(BaseModel):
+    """A model with a field that its own JSON leaves out."""
+
+    hidden: str = Field(default="x", exclude=True)
+
+
 def taking(kind: Any) -> Callable[..., str]:
     """A function with one argument of the type."""
 
@@ -109,6 +115,7 @@ def taking(kind: Any) -> Callable[..., str]:
         (Annotated[str, StringConstraints(strip_whitespace=True)], " x "),
         (Trimmed, {"text": " x "}),
         (Dated, {"default": "2024-13-99"}),
+        (Covered, {}),
     ],
 )
 def test_what_only_code_can_check_is_a_note_and_no_fault(kind: Any, given: Any) -> None:
