@@ -30,7 +30,7 @@ _LEFT_OUT: Final = ("serialization_exclude", "serialization_exclude_if")
 
 @functools.lru_cache(maxsize=256)
 def checks_more(model: type[BaseModel]) -> bool:
-    """True when what `model` makes of JSON arguments does not follow from its JSON schema: validators, dates, sets, decimals, own serializers."""
+    """True when what `model` makes of JSON arguments does not follow from its JSON schema: validators, dates, sets, own serializers."""
     if issubclass(model, JsonArguments):
         return False
     return _checks_more(model.__pydantic_core_schema__) or bool(written_otherwise(model))
