@@ -230,7 +230,7 @@ def agent_of(spec: str, trails: TrailStore) -> Agent:
     if not isinstance(found, Agent) and callable(found):
         try:
             found = found(store=trails)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise DefinitionError(f"--agent {spec!r}: calling it with store=... failed: {said(error)}") from error
     if not isinstance(found, Agent):
         raise DefinitionError(f"--agent {spec!r}: name an Agent, or a function that takes store= and returns one")

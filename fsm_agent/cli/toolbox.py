@@ -79,7 +79,7 @@ def load(spec: str, option: str = "--tools") -> Any:
     if attribute.endswith("()"):
         try:
             found = found()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ToolDefinitionError(f"{option} {spec!r}: calling it failed: {said(error)}", tool=spec) from error
     return found
 
@@ -118,10 +118,10 @@ def _module(name: str, spec: str, option: str) -> Any:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
         raise missing from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script ends the program, with an exit code that would pass for a run's
         raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
 
 
-def said(error: Exception) -> str:
+def said(error: BaseException) -> str:
     """An exception of a user's own code, on one line of ours."""
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -36,7 +36,8 @@ RUN_TOOLS = """
     registry = Registry([shout])
     pair = (send, shout)
     number = 5
-    def broken(): raise RuntimeError("no tools today")
+    def broken(): raise RuntimeError("no tools\\n  today")
+    def leave(): sys.exit(0)
 """
 
 

@@ -204,6 +204,8 @@ def test_approve_no_refuses_what_needs_approval(here: Path) -> None:
         (["--tools", "my_tools"], "write MODULE:ATTR"),
         (["--tools", "my_tools:nothing"], "my_tools has no nothing; it has "),
         (["--tools", "my_tools:broken()"], "calling it failed: RuntimeError: no tools today"),
+        (["--tools", "my_tools:leave()"], "calling it failed: SystemExit: 0"),
+        (["--tools", "script:tool"], "importing it failed: SystemExit: 0"),
         (["--tools", "my_tools:number"], "a tool is a Tool, a LangChain tool or a typed function, not 5"),
         (["--files", "missing"], "the root 'missing' is not a directory"),
         (["--env-file", "missing.env"], "--env-file missing.env: No such file or directory"),
@@ -223,6 +225,7 @@ def test_a_wrong_definition_is_one_red_line_and_exit_2(here: Path, args: list[st
     """What is wrong, where, and what to do: before the server is asked for its models, and without a traceback."""
     rules = ToolPolicy(AtMost("pay", 1)).to_data()
     (here / "pay.json").write_text(json.dumps(rules), encoding="utf-8")
+    (here / "script.py").write_text("raise SystemExit(0)", encoding="utf-8")
     with server([]) as s:
         done = fsm("run", "x", "--base-url", s.base_url, *args)
     assert s.paths == []
