@@ -168,6 +168,7 @@ def _demo(
         Path | None,
         typer.Option(
             "--dir",
+            parser=options.directory,
             metavar="DIR",
             help="Where the file is written. Default: a temporary directory, removed at the end.",
             show_default=False,

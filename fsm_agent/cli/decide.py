@@ -101,6 +101,8 @@ def decide(
 
     Raises `RunError` for what nobody asks about or a digest that is another, and as `stored_run`; nothing was decided then.
     """
+    if every and call is not None:
+        raise RunError(f"decide about {call}, or about --all that wait; not both")
     with stored_run(store, run, going.given.agent) as stored:
         _check_waits(stored)
         asked = stored.story.waiting if every else (_meant(stored, call),)

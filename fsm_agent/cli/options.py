@@ -38,6 +38,7 @@ __all__ = [
     "TableSpec",
     "Thread",
     "Tools",
+    "directory",
     "in_place_of",
     "switched_off",
     "with_limits",
@@ -46,6 +47,14 @@ __all__ = [
 _PANEL: Final = f"Limits (each also from the environment, as {ENV_PREFIX}<NAME>)"
 _MODELS: Final = "openai:NAME, local:1.5b, local:0.5b, a GGUF file, or with --base-url any name the server knows."
 _KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
+
+
+def directory(text: str) -> Path:
+    """What an option for a directory says. Raises `BadParameter` for an empty text: a variable that is not set is not the current directory."""
+    if not text:
+        raise typer.BadParameter("it names nothing; give a directory, or leave the option out")
+    return Path(text)
+
 
 GivenLimits = dict[str, str | None]
 """The limits given on the command line, by field name: as they were written, None for one that is switched off."""
@@ -116,6 +125,7 @@ Tools = Annotated[
 Files = Annotated[
     Path | None,
     typer.Option(
+        parser=directory,
         metavar="DIR",
         help="Add tools that list, read and write files below DIR, and nowhere else. Writing needs approval.",
         show_default=False,

@@ -12,7 +12,7 @@ import typer
 
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Given, Going, Policy, os_user
-from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, in_place_of
+from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, directory, in_place_of
 from fsm_agent.errors import DefinitionError
 
 __all__ = [
@@ -92,7 +92,12 @@ Tools = Annotated[
 ]
 Files = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The directory of the file tools. Default: as the run began.", show_default=False),
+    typer.Option(
+        parser=directory,
+        metavar="DIR",
+        help="The directory of the file tools. Default: as the run began.",
+        show_default=False,
+    ),
 ]
 Approval = Annotated[
     Policy | None,

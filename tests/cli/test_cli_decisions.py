@@ -86,8 +86,10 @@ def test_each_call_of_a_batch_is_decided_by_itself(room: Room) -> None:
 
 
 def test_all_calls_that_wait_are_approved_at_once(room: Room) -> None:
-    """--all is one decision about each."""
+    """--all is one decision about each; beside the name of one call it decides nothing."""
     room.run([reply("", ANA, BEN)])
+    for command in ("approve", "deny"):
+        assert "--all that wait; not both" in error_of(room.on(command, room.ids()[0], "call_1_0", "--all"))
     assert room.on("approve", room.ids()[0], "--all", script=["Done."]).code == 0
     assert sorted(room.sent()) == ["Ana", "Ben"]
 

@@ -244,6 +244,16 @@ def test_debug_shows_where_an_error_comes_from(here: Path) -> None:
         assert "no tools today" in done.err
 
 
+@pytest.mark.parametrize(
+    "args", [["run", "x", "--files"], ["tools", "--files"], ["resume", "x", "--files"], ["demo", "--dir"]]
+)
+def test_an_option_for_a_directory_that_names_nothing_is_refused(args: list[str]) -> None:
+    """A variable that is not set does not open the current directory to a model."""
+    done = fsm(*args, "")
+    assert (done.code, done.out) == (2, "")
+    assert "it names nothing" in done.err
+
+
 def test_an_unknown_option_exits_with_2() -> None:
     """Wrong usage has the exit code that shells expect."""
     assert fsm("run", "x", "--colour").code == 2
