@@ -50,7 +50,7 @@ _KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
 
 
 def directory(text: str) -> Path:
-    """What an option for a directory says. Raises `BadParameter` for an empty text: a variable that is not set is not the current directory."""
+    """What an option for a directory says. Raises `BadParameter` for an empty text, which a variable that is not set gives."""
     if not text:
         raise typer.BadParameter("it names nothing; give a directory, or leave the option out")
     return Path(text)
@@ -179,9 +179,9 @@ Memory = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[:N]",
-        help="What the model sees of the run: full, window:N (the newest N rounds), messages:N, dual (results whole, their "
-        "reasoning for less long), summary:N (older rounds summarised by the model), facts:N (key facts of older rounds). Default: as the "
-        "profile says, else window:5.",
+        help="What the model sees of the run: full, window:N (the newest N rounds), messages:N, dual (what was said and "
+        "called in the newest 6 rounds, what came of it in the newest 3), summary:N (older rounds summarised by the model), facts:N (key "
+        "facts of older rounds). Default: as the profile says, else window:5.",
         show_default=False,
     ),
 ]
