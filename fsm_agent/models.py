@@ -52,8 +52,12 @@ class Prepared:
 def resolve(model: Any, *, base_url: str | None = None) -> Any:
     """A chat model for what the user gave: itself, or for a string like "openai:gpt-4o-mini", "gpt-4o-mini" or "local:1.5b" a new one.
 
-    Raises `fsm_agent.errors.ModelError` for anything that is not a chat model, naming what can be given instead.
+    Raises `fsm_agent.errors.ModelError` for anything that is not a chat model, naming what can be given instead, and for a `base_url` that
+    would not be asked.
     """
+    if base_url is not None and not (isinstance(model, str) and _openai_name(model)):
+        given = repr(model) if isinstance(model, str) else f"of a {type(model).__name__}, which has its own"
+        raise ModelError(f'base_url is the server of a model that is named, as in "openai:NAME", not {given}')
     if isinstance(model, str):
         return _from_name(model, base_url)
     return model
@@ -90,9 +94,9 @@ def _from_name(name: str, base_url: str | None) -> Any:
         from fsm_agent.local import shared  # noqa: PLC0415 - the local server is an extra, and heavy
 
         return _openai("local", shared(name).base_url, api_key="none", temperature=0.0, max_tokens=_LOCAL_REPLY)
-    provider, _, rest = name.partition(":")
-    if not rest or provider == "openai":
-        return _openai(rest or name, base_url)
+    if found := _openai_name(name):
+        return _openai(found, base_url)
+    provider = name.partition(":")[0]
     try:
         from langchain.chat_models import init_chat_model  # noqa: PLC0415 - only for other providers, when installed
     except ImportError as error:
@@ -101,6 +105,12 @@ def _from_name(name: str, base_url: str | None) -> Any:
             'any OpenAI-compatible server works as "openai:NAME" with base_url'
         ) from error
     return init_chat_model(name)
+
+
+def _openai_name(name: str) -> str:
+    """The model that "openai:NAME" or "NAME" names at a server of OpenAI's protocol; "" for one of this machine, or of another provider."""
+    provider, _, rest = name.partition(":")
+    return "" if is_local(name) or (rest and provider != "openai") else rest or name
 
 
 def key_from(environ: Mapping[str, str]) -> str | None:

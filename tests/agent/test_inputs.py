@@ -219,6 +219,19 @@ def test_a_model_that_cannot_call_tools_is_refused_before_any_run() -> None:
     assert issubclass(ModelError, DefinitionError)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [ScriptedModel([]), "local:0.5b", "anthropic:claude", "qwen2.5:7b"],
+    ids=["made", "local", "provider", "colon"],
+)
+def test_a_base_url_that_would_not_be_asked_is_refused(model: Any) -> None:
+    """A model that is made has a server of its own, as one of this machine or of another provider has: no call goes where nobody said."""
+    with pytest.raises(ModelError, match="base_url is the server of a model that is named"):
+        Agent(model, base_url="http://localhost:8080/v1")
+    with pytest.raises(ModelError, match="base_url is the server of a model that is named"):
+        Agent.from_profile("native", model, base_url="http://localhost:8080/v1")
+
+
 def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `limits` the agent reads them from FSM_AGENT_..., and what is wrong there is named."""
     monkeypatch.setenv("FSM_AGENT_MAX_STEPS", "3")
