@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsm_agent.alphabet import INITIAL, TERMINAL
+from fsm_agent.alphabet import INITIAL, TERMINAL, State
 from fsm_agent.context import Setup
 from fsm_agent.errors import TrailDamaged, TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
@@ -165,6 +165,10 @@ def _wrong_row(body: Mapping[str, Any], machine: Machine) -> str:
         if held:
             if row.target != body["target"]:
                 return f"with these guards the table gives {row}, the trail says {body['target']}"
+            # Where a row to ABORT has no reason of its own, the run ends for one that an earlier row gave.
+            inherited = row.reason is None and row.target is State.ABORT
+            if not inherited and body["reason"] != row.reason:
+                return f"with these guards the table gives the reason {row.reason}, the trail says {body['reason']}"
             return "" if asked == list(recorded) else "guards are recorded that the table does not ask here"
     return f"the table has no row for {body['event']} in {body['source']} with these guards"
 

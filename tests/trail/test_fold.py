@@ -15,6 +15,7 @@ from fsm_agent.context import Setup
 from fsm_agent.durable import begin, conclude
 from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, RawCall, Returned
 from fsm_agent.errors import TrailDamaged, TrailVersion
+from fsm_agent.machine import DEFAULT_MACHINE
 from fsm_agent.testing import FakeClock
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
@@ -112,6 +113,21 @@ def test_a_guard_that_is_said_to_have_held_is_found(data: st.DataObject, setup: 
     entries[index] = replace(entries[index], body={**entries[index].body, "guards": guards})
     with pytest.raises(TrailDamaged):
         fold(entries, replace(setup, memo={}))
+    assert [one.seq for one in wrong_rows(entries)] == [entries[index].seq]
+
+
+@SLOW
+@given(st.data(), setups)
+def test_another_reason_is_found(data: st.DataObject, setup: Setup) -> None:
+    """The reason of a transition is that of its row: one that was changed afterwards is found by the table alone."""
+    _, _, entries = played(data.draw, setup)
+    reasons = sorted({row.reason for row in DEFAULT_MACHINE.rows if row.reason is not None})
+    given = [i for i, one in enumerate(entries) if one.kind == "transition" and one.body["target"] != "ABORT"]
+    if not given:
+        return
+    index = data.draw(st.sampled_from(given))
+    told = data.draw(st.sampled_from([one for one in (None, *reasons) if one != entries[index].body["reason"]]))
+    entries[index] = replace(entries[index], body={**entries[index].body, "reason": told})
     assert [one.seq for one in wrong_rows(entries)] == [entries[index].seq]
 
 
