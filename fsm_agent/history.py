@@ -98,8 +98,15 @@ def estimate_tokens(messages: Iterable[AnyMessage], count: Callable[[str], int] 
         if isinstance(content, str):
             total += _PER_MESSAGE + count(content)
         else:
-            pictures = sum(1 for part in content if isinstance(part, dict) and "text" not in part)
-            total += _PER_MESSAGE + count(text_of(content)) + pictures * _IMAGE_TOKENS
+            total += _PER_MESSAGE + count(text_of(content))
+            if isinstance(message, AIMessage):
+                total += sum(
+                    count(part["thinking"])
+                    for part in content
+                    if isinstance(part, dict) and type(part.get("thinking")) is str
+                )
+            else:
+                total += _IMAGE_TOKENS * sum(1 for part in content if isinstance(part, dict) and "text" not in part)
         if type(message) is not ToolMessage and isinstance(message, AIMessage):
             for call in message.tool_calls:
                 total += 8 + count(call["name"]) + count(_written(call["args"]))

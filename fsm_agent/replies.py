@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from fsm_agent.dialects.repair.scan import deeper_than_read
 from fsm_agent.effects import CAP_REACHED, NO_USAGE, ModelFailed, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
+from fsm_agent.opaque import is_opaque, merged, opaque_of
 from fsm_agent.overflow import read_overflow
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import well_formed
@@ -63,6 +64,7 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
         usage=getattr(message, "usage_metadata", None),
         finish=_finish(metadata),
         refusal=_refusal(message),
+        opaque=opaque_of(message) if asked else None,
         estimate=estimate,
         cap=cap,
         at=at,
@@ -119,6 +121,8 @@ class ChunkReader:
     finish: str = ""
     refusal: str = ""
     whole: AIMessage | None = None
+    more: list[AIMessageChunk] = field(default_factory=list)
+    before: str = ""
 
     @property
     def began(self) -> bool:
@@ -136,6 +140,9 @@ class ChunkReader:
             self.whole = chunk
             return text_of(chunk.content)
         text = text_of(chunk.content)
+        if isinstance(chunk, AIMessageChunk) and (self.more or is_opaque(chunk)):
+            self.before = self.before if self.more else "".join(self.texts)
+            self.more.append(chunk)
         if text:
             self.texts.append(text)
         if isinstance(chunk, AIMessageChunk):
@@ -170,6 +177,7 @@ class ChunkReader:
             usage=merge_stream_usage(self.usages),
             finish="length" if cut else self.finish,
             refusal=self.refusal,
+            opaque=merged(self.more, self.before) if self.more and self.calls else None,
             estimate=estimate,
             cap=cap,
             at=at,
@@ -207,6 +215,7 @@ def _replied(
     estimate: int,
     cap: int | None,
     at: float,
+    opaque: Mapping[str, Any] | None = None,
 ) -> Replied:
     text, refusal = _seen(well_formed(text)), well_formed(refusal)
     written = 0 if says_output(usage) else _written(text, calls)
@@ -222,6 +231,7 @@ def _replied(
         truncated=cut,
         refusal=refusal,
         repairs=("cut_by_label",) if cut else (CAP_REACHED,) if capped else (),
+        opaque=opaque,
         at=at,
     )
 

@@ -32,6 +32,7 @@ from fsm_agent.dialects.repair import (
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import Mould, flatten
 from fsm_agent.language import Texts
+from fsm_agent.opaque import restored
 
 __all__ = ["Native", "read_text", "requested"]
 
@@ -77,6 +78,8 @@ class Native:
         _, text = split_thinking(reply.text)
         made = [{"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"} for call in calls]
         asked = _asked("" if reply.calls == () else text, made)
+        if reply.opaque is not None and [one.id for one in reply.calls] == [call.id for call in calls]:
+            asked = restored(asked, reply.opaque)
         answers = [_answer(call, result) for call, result in zip(calls, results, strict=True)]
         return (asked, *answers)
 

@@ -17,6 +17,7 @@ from fsm_agent.dialects.repair import sanitise_name
 from fsm_agent.effects import Call, RawCall, Replied, Result
 from fsm_agent.history import Block, BlockKind, block, call_ids, text_of
 from fsm_agent.language import Texts
+from fsm_agent.opaque import opaque_of
 
 __all__ = ["MARK", "marked", "rebuilt"]
 
@@ -143,7 +144,8 @@ def _round(asked: _Asked, said: Sequence[str], used: set[str], dialect: Dialect,
     ]
     raw = tuple(RawCall(call.id, call.name, call.arguments) for call in calls)
     text = "\n\n".join(part for part in (*said, text_of(message.content)) if part)
-    return block("round", *dialect.keep_round(Replied(text=text, calls=raw), calls, results, texts))
+    reply = Replied(text=text, calls=raw, opaque=None if said else opaque_of(_plain(message)))
+    return block("round", *dialect.keep_round(reply, calls, results, texts))
 
 
 def _call(given: ToolCall, used: set[str]) -> Call:

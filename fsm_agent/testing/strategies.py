@@ -161,6 +161,13 @@ def replies(
     return _replies(calls(tools) if calls_of is None else calls_of, texts, at)
 
 
+_OPAQUES: Final = st.sampled_from(
+    [
+        *[None] * 4,
+        {"content": [{"signature": "c2ln", "thinking": "so", "type": "thinking"}]},
+        {"additional_kwargs": {"reasoning_content": "so"}},
+    ]
+)
 _REPLIES: Final = st.sampled_from([*["calls"] * 12, "text", "text", "failure", "failure", "cut", "unreadable", "both"])
 
 
@@ -188,6 +195,7 @@ def _replies(
         prompt_tokens=draw(st.sampled_from([None, None, 0, 100, 2_000])),
         truncated=kind == "cut",
         unreadable="no message" if kind == "unreadable" else "",
+        opaque=draw(_OPAQUES) if kind in ("calls", "cut", "both") else None,
         at=at,
     )
 
