@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from fsm_agent.tools.plain import well_formed
+from fsm_agent.tools.plain import plain
 from fsm_agent.wire import RAW_CALLS
 
 __all__ = ["is_opaque", "merged", "opaque_of", "restored"]
@@ -47,13 +47,10 @@ def opaque_of(message: BaseMessage) -> dict[str, Any] | None:
         "additional_kwargs": {name: one for name, one in message.additional_kwargs.items() if name not in _READ},
         "response_metadata": {name: one for name, one in message.response_metadata.items() if name in _FORM},
     }
-    try:
-        text = json.dumps(
-            {name: one for name, one in found.items() if one}, sort_keys=True, ensure_ascii=False, allow_nan=False
-        )
-    except (TypeError, ValueError, RecursionError):
+    told = {name: one for name, one in found.items() if one}
+    if plain(told) != told:
         return None
-    kept: dict[str, Any] = json.loads(well_formed(text))
+    kept: dict[str, Any] = json.loads(json.dumps(told, sort_keys=True))
     return kept
 
 

@@ -16,10 +16,11 @@ from langchain_core.runnables.config import merge_configs
 
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
+from fsm_agent.failures import failed
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
-from fsm_agent.replies import ChunkReader, failed, read_message
+from fsm_agent.replies import ChunkReader, read_message
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from fsm_agent.batch import PATIENCE, Batch, Stop, or_stop
 from fsm_agent.effects import Call, CallTools, Result, Returned
+from fsm_agent.failures import words_of
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread, on_task
 from fsm_agent.language import Language, texts_for
 from fsm_agent.redact import redact_text
-from fsm_agent.replies import words_of
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.registry import Registry

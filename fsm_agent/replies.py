@@ -1,4 +1,4 @@
-"""Reading what a chat model returned, strictly: LangChain messages and chunks to `Replied`, exceptions to `ModelFailed`. Pure.
+"""Reading what a chat model returned, strictly: LangChain messages and chunks to `Replied`. Pure.
 
 LangChain completes cut JSON while it merges streamed chunks, so nothing it parsed from a stream is believed: the raw text of each
 call is kept as text, and VALIDATE reads it strictly.
@@ -7,27 +7,21 @@ call is kept as text, and VALIDATE reads it strictly.
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from pydantic import ValidationError
 
 from fsm_agent.dialects.repair.scan import deeper_than_read
-from fsm_agent.effects import CAP_REACHED, NO_USAGE, ModelFailed, RawCall, Replied, Usage
+from fsm_agent.effects import CAP_REACHED, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
 from fsm_agent.opaque import is_opaque, merged, opaque_of
-from fsm_agent.overflow import read_overflow
-from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.usage import merge_stream_usage, read_usage, says_output
 from fsm_agent.wire import RAW_CALLS
 
-__all__ = ["ChunkReader", "failed", "read_message", "retry_after", "words_of"]
+__all__ = ["ChunkReader", "read_message", "replied"]
 
 _CUT: Final = frozenset(
     {
@@ -36,20 +30,8 @@ _CUT: Final = frozenset(
     }
 )
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
-_RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
-_HOPELESS_CODES: Final = frozenset(
-    {"insufficient_quota", "context_length_exceeded", "content_filter", "model_not_found", "invalid_api_key"}
-)
 _strictly: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
-_ERROR_CHARS: Final = 500
-_READ_CHARS: Final = 20_000
-"""So much of what an exception says is looked at: some quote a whole page or prompt, and to search that for secrets takes seconds."""
 _LONG: Final = 1 << 62
-_HTTP_ERROR: Final = re.compile("[45][0-9]{2}")
-_SERVER_ERROR: Final = 500
-_CHAIN: Final = 5
-_MESSAGE_KEYS: Final = ("message", "msg", "detail", "error", "errors")
-_PARTS: Final = 3
 
 
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
@@ -58,7 +40,7 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
     raw = message.additional_kwargs.get(RAW_CALLS)
     told = (*getattr(message, "tool_calls", ()), *getattr(message, "invalid_tool_calls", ())) or _old_calls(message)
     asked = raw or [(one.get("id"), one.get("name"), one.get("args")) for one in told]
-    return _replied(
+    return replied(
         text=text_of(message.content),
         calls=tuple([_raw_call(*one) for one in asked]),
         usage=getattr(message, "usage_metadata", None),
@@ -171,7 +153,7 @@ class ChunkReader:
         if self.whole is not None:
             return read_message(self.whole, estimate=estimate, cap=cap, at=at)
         cut = must_finish and not (self.finish or self.usages)
-        return _replied(
+        return replied(
             text="".join(self.texts),
             calls=tuple(_raw_call(slot[0], slot[1], "".join(slot[2])) for slot in self.calls),
             usage=merge_stream_usage(self.usages),
@@ -205,7 +187,7 @@ def _is_whole(pieces: Iterable[str]) -> bool:
     return True
 
 
-def _replied(
+def replied(
     *,
     text: str,
     calls: tuple[RawCall, ...],
@@ -217,6 +199,7 @@ def _replied(
     at: float,
     opaque: Mapping[str, Any] | None = None,
 ) -> Replied:
+    """A reply with these parts: its usage counted or estimated, marked as cut where its label or its length says so."""
     text, refusal = _seen(well_formed(text)), well_formed(refusal)
     written = 0 if says_output(usage) else _written(text, calls)
     counted, prompt_tokens = read_usage(usage, prompt_estimate=estimate, reply_estimate=written)
@@ -265,146 +248,3 @@ def _refusal(message: BaseMessage) -> str:
     blocks = message.content if isinstance(message.content, list) else ()
     told = [one.get("refusal") for one in blocks if isinstance(one, dict) and one.get("type") == "refusal"]
     return "".join([one for one in (message.additional_kwargs.get("refusal"), *told) if isinstance(one, str)])
-
-
-def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replied | ModelFailed:
-    """What an exception of the model call means. `wall` is the time now in seconds since the epoch, for a server's HTTP date.
-
-    A reply that the client library could not parse is a reply (unreadable), not a failure to get one.
-    """
-    if isinstance(error, ValidationError):
-        usage, _ = read_usage(None, prompt_estimate=estimate, reply_estimate=0)
-        where = ", ".join(
-            ".".join(str(part) for part in item["loc"])
-            for item in error.errors(include_url=False, include_input=False)[:3]
-        )
-        return Replied(
-            text="", unreadable=f"the reply does not have the form of a message ({where})", usage=usage, at=at
-        )
-    completion = getattr(error, "completion", None)
-    if completion is not None and type(error).__name__ == "LengthFinishReasonError":
-        return _cut_completion(completion, estimate=estimate, at=at)
-    status = _status(error)
-    if status is not None:
-        passing = status in _RETRYABLE_STATUS or status >= _SERVER_ERROR
-        retryable = passing and getattr(error, "code", None) not in _HOPELESS_CODES
-    else:
-        # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
-        retryable = True
-    said = _said(error)
-    overflow = read_overflow(status, getattr(error, "code", None), said)
-    words = well_formed(redact_text(said))[:_ERROR_CHARS]
-    answered = status is None and any(_had_answered(one) for one in _chain(error))
-    return ModelFailed(
-        usage=Usage(estimate, 0, estimate, estimate) if answered else NO_USAGE,
-        error=type(error).__name__,
-        message=words or "no message",
-        retryable=retryable and overflow is None,
-        retry_after=retry_after(_headers(error), wall=wall),
-        status=status,
-        overflow=overflow is not None,
-        context_tokens=None if overflow is None else overflow.limit,
-        prompt_tokens=None if overflow is None else overflow.sent,
-        at=at,
-    )
-
-
-def _cut_completion(completion: Any, *, estimate: int, at: float) -> Replied:
-    choices = getattr(completion, "choices", None) or ()
-    text = str(getattr(getattr(choices[0], "message", None), "content", None) or "") if choices else ""
-    reported = getattr(completion, "usage", None)
-    usage = {
-        "input_tokens": getattr(reported, "prompt_tokens", None),
-        "output_tokens": getattr(reported, "completion_tokens", None),
-    }
-    return _replied(text=text, calls=(), usage=usage, finish="length", refusal="", estimate=estimate, cap=None, at=at)
-
-
-def _status(error: BaseException) -> int | None:
-    for one in _chain(error):
-        told = one.args[0] if one.args and isinstance(one.args[0], Mapping) else {}
-        for status in (
-            getattr(one, "status_code", None),
-            getattr(getattr(one, "response", None), "status_code", None),
-            # Where the error came with status 200, in a stream or as the body, its own code says what went wrong.
-            getattr(one, "code", None),
-            told.get("code"),
-        ):
-            if isinstance(status, int | str) and _HTTP_ERROR.fullmatch(str(status)):
-                return int(status)
-    return None
-
-
-def _headers(error: BaseException) -> Mapping[str, str]:
-    for one in _chain(error):
-        headers = getattr(getattr(one, "response", None), "headers", None)
-        if isinstance(headers, Mapping):
-            return headers
-    return {}
-
-
-def _chain(error: BaseException) -> Iterable[BaseException]:
-    """The exception and what it was raised from, newest first: the freshest one has the say."""
-    seen: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in seen and len(seen) < _CHAIN:
-        seen.append(one)
-        one = one.__cause__
-    return seen
-
-
-def _had_answered(error: BaseException) -> bool:
-    """True when the server had begun its reply, which is then paid for: there is a response, or it broke off in the middle."""
-    broke_off = type(error).__name__ == "RemoteProtocolError" and "incomplete" in words_of(error)
-    return broke_off or getattr(error, "response", None) is not None
-
-
-def _said(error: Exception) -> str:
-    """What an exception of the model call says, with the server's own words where the client leaves them out."""
-    words, told = words_of(error), _told(getattr(error, "body", None))
-    return words if told in words else f"{words} - {told}"
-
-
-def _told(body: object, depth: int = 4) -> str:
-    """The message in the body of an error. Nothing else of it: a server that checks its input may quote the prompt."""
-    if isinstance(body, str):
-        return body.strip()[:_READ_CHARS]
-    if depth == 0 or not isinstance(body, Mapping | list):
-        return ""
-    parts = [body[key] for key in _MESSAGE_KEYS if key in body] if isinstance(body, Mapping) else body[:_PARTS]
-    return "; ".join([told for part in parts if (told := _told(part, depth - 1))])
-
-
-def words_of(error: BaseException) -> str:
-    """What an exception says (the first 20,000 characters), "" when it says nothing or cannot say it."""
-    try:
-        return str(error).strip()[:_READ_CHARS]
-    except Exception:  # noqa: BLE001 - somebody else's __str__ may raise anything
-        return ""
-
-
-def retry_after(headers: Mapping[str, str], *, wall: float) -> float | None:
-    """Seconds that the server asks to wait: `retry-after-ms`, or `retry-after` as seconds or an HTTP date. None for none, or nonsense.
-
-    Source: RFC 9110, section 10.2.3.
-    """
-    lowered = {str(key).lower(): str(value).strip() for key, value in headers.items()}
-    millis = _seconds(lowered.get("retry-after-ms"))
-    if millis is not None:
-        return millis / 1000
-    text = lowered.get("retry-after")
-    seconds = _seconds(text)
-    if seconds is not None or not text:
-        return seconds
-    try:
-        return max(parsedate_to_datetime(text).timestamp() - wall, 0.0)
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None

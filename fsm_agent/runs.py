@@ -10,6 +10,7 @@ from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReas
 from fsm_agent.context import Context
 from fsm_agent.effects import AskHuman, Broke, CallTools, Cancelled, Effect, Outcome, Result
 from fsm_agent.errors import RunError
+from fsm_agent.failures import words_of
 from fsm_agent.history import Block, block, flatten
 from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
@@ -17,7 +18,6 @@ from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import RESUME, Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
-from fsm_agent.replies import words_of
 from fsm_agent.rounds import closed, runnable
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.tools.registry import Registry

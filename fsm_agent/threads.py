@@ -7,10 +7,10 @@ from functools import partial
 from typing import TypeVar
 
 from fsm_agent.alphabet import TERMINAL
+from fsm_agent.failures import words_of
 from fsm_agent.history import Block
 from fsm_agent.jobs import claimed_in_thread, in_thread
 from fsm_agent.memory import Conversations, InMemoryConversations
-from fsm_agent.replies import words_of
 from fsm_agent.runs import Run
 
 __all__ = ["Threads"]

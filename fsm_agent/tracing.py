@@ -26,9 +26,9 @@ from langchain_core.runnables.config import (
 )
 
 from fsm_agent.effects import Call
+from fsm_agent.failures import words_of
 from fsm_agent.jobs import Job
 from fsm_agent.records import RunResult
-from fsm_agent.replies import words_of
 from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.spec import Tool
 

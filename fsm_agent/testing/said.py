@@ -27,8 +27,9 @@ from fsm_agent.effects import (
 )
 from fsm_agent.effects import Call as CheckedCall
 from fsm_agent.errors import DefinitionError
+from fsm_agent.failures import failed
 from fsm_agent.perform_tools import failed_result, returned_result
-from fsm_agent.replies import failed, read_message
+from fsm_agent.replies import read_message
 from fsm_agent.testing.model import DEFAULT_USAGE
 from fsm_agent.testing.ready import from_reply
 from fsm_agent.testing.script import Call, Reply

@@ -31,7 +31,8 @@ from fsm_agent.effects import (
     from_json,
     to_json,
 )
-from fsm_agent.replies import read_message, words_of
+from fsm_agent.failures import words_of
+from fsm_agent.replies import read_message
 from tests.core.strategies import effects, outcomes, usages
 
 KINDS: tuple[Any, ...] = (*get_args(Effect), *get_args(Outcome), *get_args(Decision))
