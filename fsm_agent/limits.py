@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from fsm_agent.errors import DefinitionError
 
@@ -93,6 +94,14 @@ class Limits(BaseModel):
         description='A call that may or may not have run before a crash, and is not idempotent: "review" asks a person, "tell" tells the '
         "model that its outcome is unknown.",
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_yes_or_no(cls, value: Any) -> Any:
+        """Python takes true for 1: `max_steps: yes` of a YAML file would be one step."""
+        if isinstance(value, bool):
+            raise PydanticCustomError("limit_bool", "No limit is true or false; give a number")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -28,6 +28,10 @@ _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
 _LOCAL_REPLY: Final = 1024
 """Tokens. A small model may repeat itself until its context is full; so much is ten times what a call or an answer takes."""
+_INSTEAD: Final = {
+    "RunnableRetry": "; leave with_retry() out: a run tries again by its table, `Limits(max_retries=...)` times"
+}
+"""What to do instead of what users of LangChain do with a model, by the class that this gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
     if not isinstance(inner, BaseChatModel):
         raise ModelError(
             f"model is a {type(model).__name__}; give a LangChain chat model, or a string like "
-            '"openai:gpt-4o-mini" or "local:1.5b"'
+            '"openai:gpt-4o-mini" or "local:1.5b"' + _INSTEAD.get(type(model).__name__, "")
         )
     # Whether to stream is for the engine to say, request by request.
     streamed = kwargs.pop("stream", None) or getattr(inner, "streaming", False)

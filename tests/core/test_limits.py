@@ -131,14 +131,14 @@ def test_a_time_may_be_as_short_as_one_likes(name: str) -> None:
     assert getattr(Limits(**{name: 0.001}), name) == 0.001
 
 
-@pytest.mark.parametrize("value", ["many", None, 2.5, float("nan"), float("inf"), [3]])
+@pytest.mark.parametrize("value", ["many", None, 2.5, float("nan"), float("inf"), [3], True])
 def test_a_value_that_is_no_count_is_refused(value: Any) -> None:
     """A limit of the wrong kind is seen when the limits are made, not when a guard compares with it."""
     with pytest.raises(DefinitionError, match=r"limits: max_steps: .*, got"):
         Limits(max_steps=value)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "soon"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "soon", True])
 def test_a_value_that_is_no_duration_is_refused(value: Any) -> None:
     """Neither "for ever" nor nonsense is a number of seconds; no deadline is None."""
     with pytest.raises(DefinitionError, match=r"limits: deadline: "):
