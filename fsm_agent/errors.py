@@ -14,6 +14,7 @@ FsmAgentError
     ├── RunBusy                the run, or its thread, is already being driven elsewhere
     ├── TrailError             a stored trail cannot be used
     │   ├── TrailDamaged       it is not what was written; `.seq` is the first bad entry
+    │   ├── TrailLocked        it is encrypted, and no key that is given opens it (of `fsm_agent.trail`)
     │   ├── TrailVersion       it was written by another version of this package, or another agent
     │   └── RunHeld            another writer has the run; `.owner` and `.until` say who, and how long
     ├── ConversationError      a conversation cannot be read from its store or written to it

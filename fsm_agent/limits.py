@@ -26,6 +26,8 @@ _Steps = Annotated[
 class Limits(BaseModel):
     """The limits of a run. Frozen; `Limits(max_steps=5)` overrides one, `Limits.from_env()` reads `FSM_AGENT_MAX_STEPS` and so on.
 
+    What each means is printed by `fsm-agent limits`, and stands in `Limits.model_fields[name].description`.
+
     Raises `fsm_agent.errors.DefinitionError` for an unknown name or a value out of range.
     """
 

@@ -48,7 +48,33 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 class Tool:
     """One tool. Made by `tool` or `as_tool`, or written out; `dataclasses.replace` changes a copy.
 
-    `func` or `afunc` (or both) get the validated arguments as keywords. What is left out has the run's value.
+    Attributes:
+        name: What the model calls it by.
+        description: What the model reads.
+        args_model: A pydantic 2 model of the arguments.
+        func: Gets the validated arguments as keywords. It or `afunc` will do; where there are both, sync runs call it.
+        afunc: The same, async.
+        fallback: Tried when this tool keeps failing: a registered name, or a tool (shown only if it is registered itself).
+        map_fallback: The arguments of the failed call -> those of the fallback. None passes those that the fallback knows.
+        default: What stands in for a result when this tool keeps failing and no fallback is left; the model is told that it is a default.
+        idempotent: Doing it twice is the same as once: only then is a call with an unknown outcome made again.
+        repeatable: The same call with the same result is no loop (a poll).
+        once: The same call takes effect once a run at most. When it has succeeded, or a person has said what it gave, a repeat is told that
+            and is not executed; nor is it when its outcome is unknown (a time-out, a crash), unless the tool is idempotent. How often a
+            tool is called, whatever the arguments, is bounded by `fsm_agent.policy.AtMost`.
+        retry: Tries after one that failed, a bug excepted; None = the run's `max_retries`, but none for a wrong value (`ValueError`,
+            `LookupError`, `ArithmeticError`).
+        timeout: Seconds; None = the run's `tool_timeout`.
+        requires_approval: A person must approve the call; or a function of its arguments, as one dict, that says whether. One that raises
+            asks the person.
+        max_result_chars: Characters of the result that the model sees; None = the run's `max_result_chars`.
+        not_for: When not to use it, as the model reads it: `"sums; use calculator"`.
+        volatile: Arguments (names, or dotted paths) that do not make a call a different one.
+        lax: Let pydantic coerce (`"5"` for an int); every coercion is reported.
+        ignore_extra: Unknown fields to drop (and report) instead of refusing the call; True = all of them.
+        exclusive: Never run beside another call of the same reply.
+        hidden: Fields of `args_model` that the engine fills, with a stand-in for the check (see `Validator`).
+        source: The LangChain tool that this one was made from.
 
     Raises:
         ToolDefinitionError: The name is not `[a-zA-Z0-9_-]{1,64}`, there is no function, a number is out of range, or
@@ -61,41 +87,22 @@ class Tool:
     func: Callable[..., Any] | None = None
     afunc: Callable[..., Awaitable[Any]] | None = None
     fallback: Tool | str | None = None
-    """Tried when this tool keeps failing: a registered name, or a tool (shown only if it is registered itself)."""
     map_fallback: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """The arguments of the failed call -> those of the fallback. None passes those that the fallback knows."""
     default: str | None = None
-    """What stands in for a result when this tool keeps failing and no fallback is left; the model is told that it is a default."""
     idempotent: bool = False
-    """Doing it twice is the same as once: only then is a call with an unknown outcome made again."""
     repeatable: bool = False
-    """The same call with the same result is no loop (a poll)."""
     once: bool = False
-    """The same call takes effect once a run at most. When it has succeeded, or a person has said what it gave, a repeat is told that and is
-    not executed; nor is it when its outcome is unknown (a time-out, a crash), unless the tool is idempotent. How often a tool is called,
-    whatever the arguments, is bounded by `fsm_agent.policy.AtMost`."""
     retry: int | None = None
-    """Tries after a failed one; None = the run's `max_retries`, but none for a wrong value (`ValueError`, `LookupError`,
-    `ArithmeticError`)."""
     timeout: float | None = None
-    """Seconds; None = the run's `tool_timeout`."""
     requires_approval: bool | Callable[[dict[str, Any]], bool] = False
-    """A person must approve the call; or a function of its arguments, as one dict, that says whether. One that raises asks the person."""
     max_result_chars: int | None = None
     not_for: str = ""
-    """When not to use it, as the model reads it: `"sums; use calculator"`."""
     volatile: frozenset[str] = frozenset()
-    """Arguments (names, or dotted paths) that do not make a call a different one."""
     lax: bool = False
-    """Let pydantic coerce (`"5"` for an int); every coercion is reported."""
     ignore_extra: frozenset[str] | Literal[True] = frozenset()
-    """Unknown fields to drop (and report) instead of refusing the call; True = all of them."""
     exclusive: bool = False
-    """Never run beside another call of the same reply."""
     hidden: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `args_model` that the engine fills, with a stand-in for the check (see `Validator`)."""
     source: BaseTool | None = None
-    """The LangChain tool that this one was made from."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(str(self.name)):
@@ -221,7 +228,8 @@ def tool(first: Any = None, /, **options: Any) -> Any:
 
     The name is the function's, the description its docstring, and an `Args:` section (Google style) describes the
     parameters, unless `Annotated[..., Field(description=...)]` does. A parameter of type `CallInfo` or `RunnableConfig`
-    is filled by the engine. With `args_model` the function is called with the fields of that model.
+    is filled by the engine. With `args_model` the function is called with the fields of that model. The other options are the fields of
+    `Tool` of the same names, which say what they do and what their defaults are.
 
     Raises:
         ToolDefinitionError: See `Tool` and `function_arguments`.
