@@ -77,6 +77,10 @@ class SQLiteTrail:
             raise DefinitionError(f"synchronous={synchronous!r} is not one of {', '.join(get_args(Synchronous))}")
         if str(path) in ("", ":memory:") or str(path).startswith("file:"):
             raise DefinitionError(f"{str(path)!r} is no path of a file; for trails in memory take MemoryTrail()")
+        if Path(path).is_dir():
+            raise DefinitionError(
+                f"{str(path)!r} is a directory: name a file in it; JsonLinesTrail keeps a file a run in one"
+            )
         self.path: Final = Path(path).absolute()
         self._log: Final = self.path.with_name(f"{self.path.name}-wal")
         self._synchronous = synchronous

@@ -145,13 +145,14 @@ def test_a_file_of_another_schema_is_refused_and_kept(path: Path, store: SQLiteT
 
 def test_a_place_where_no_file_can_be_is_refused(path: Path) -> None:
     """A folder, or a path below a file: the error names the place."""
-    path.mkdir()
+    with pytest.raises(DefinitionError, match=f"{path.parent}' is a directory: name a file in it"):
+        SQLiteTrail(path.parent)
     (path.parent / "file").write_text("x")
-    for wrong in (path, path.parent / "file" / "runs.db"):
-        with closing(SQLiteTrail(wrong)) as store:
-            error = store.append(batch(entries=entries(0, 0))).exception(PATIENCE)
-            assert isinstance(error, TrailError)
-            assert str(wrong) in str(error)
+    wrong = path.parent / "file" / "runs.db"
+    with closing(SQLiteTrail(wrong)) as store:
+        error = store.append(batch(entries=entries(0, 0))).exception(PATIENCE)
+    assert isinstance(error, TrailError)
+    assert str(wrong) in str(error)
 
 
 def unprivileged(act: Callable[[], None]) -> int:
