@@ -217,8 +217,9 @@ def _within_batch(ctx: Context, call: Call, earlier: Sequence[Call]) -> Call:
 
 
 def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
-    """The calls' own ids, except that a missing id, or one used before in this run, is replaced.
+    """The calls' own ids, except that one is replaced that is missing, was used before in this run, or is not one plain word.
 
+    A person reads it in lines of its own, and copies it into a command.
     A minted id has nine letters and digits, which is the strictest form that a known server demands.
     """
     used: set[str] = set()
@@ -226,12 +227,16 @@ def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
     for index, one in enumerate(requested):
         call_id = one.id
         attempt = 0
-        while not call_id or call_id in used or call_id in ctx.call_ids:
+        while not _is_word(call_id) or call_id in used or call_id in ctx.call_ids:
             call_id = _mint(f"{ctx.origin}:{ctx.model_calls}:{index}:{attempt}")
             attempt += 1
         used.add(call_id)
         ids.append(call_id)
     return ids
+
+
+def _is_word(text: str) -> bool:
+    return bool(text) and text.isprintable() and " " not in text and not text.startswith("-")
 
 
 def _mint(seed: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -132,7 +133,7 @@ def fork_run(store: str | None, run: str, *, at: int, new: str | None, going: Go
         put_json({"run_id": made, "forked": stored.run_id, "at": at, "need_approval": shown})
     else:
         put_raw(made)
-    note(f"go on with it: fsm-agent resume {made}{options}")
+    note(f"go on with it: fsm-agent resume {shlex.quote(made)}{options}")
     return 0
 
 

@@ -75,7 +75,7 @@ class Stored:
         waiting = self.story.waiting
         if not waiting:
             return (self.command("resume"), self.command("cancel"))
-        which = "" if len(waiting) == 1 else f" {waiting[0].call_id}"
+        which = "" if len(waiting) == 1 else f" {shlex.quote(waiting[0].call_id)}"
         return (
             self.command("approve", which),
             self.command("deny", f"{which} --reason TEXT"),
@@ -157,9 +157,9 @@ def option_of(store: str | None) -> str:
 
 
 def short(run_id: str) -> str:
-    """The beginning of a run id that is random: enough to name it. Another is given whole."""
+    """The beginning of a run id that is random: enough to name it in a command. Another is given whole, quoted for a shell."""
     head, dash, _ = run_id.partition("-")
-    return head if dash and len(head) == _SHORT and len(run_id) == 36 else run_id  # noqa: PLR2004 - a UUID as text
+    return shlex.quote(head if dash and len(head) == _SHORT and len(run_id) == 36 else run_id)  # noqa: PLR2004 - a UUID as text
 
 
 def find_run(trails: TrailStore, given: str) -> str:

@@ -8,6 +8,7 @@ import json
 import sys
 import textwrap
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -83,6 +84,15 @@ def test_each_call_of_a_batch_is_decided_by_itself(room: Room) -> None:
     assert room.sent() == ["Ana"]
     assert f"approved {first} by {getpass.getuser()}" in room.on("show", run_id).out
     assert "has ended (completed)" in error_of(room.on("approve", run_id))
+
+
+def test_a_command_to_copy_takes_every_id_for_one_word(room: Room) -> None:
+    """The id of a call is the server's: what a shell would make of it is quoted where a person is told what to type."""
+    room.run([reply("", replace(ANA, id="a;$(touch${IFS}x)"), BEN)])
+    (run_id,) = room.ids()
+    told = room.on("resume", run_id).err
+    assert f"fsm-agent approve {run_id[:8]} 'a;$(touch${{IFS}}x)'" in told
+    assert room.on("deny", run_id, "a;", "--no-go-on").code == 4
 
 
 def test_all_calls_that_wait_are_approved_at_once(room: Room) -> None:

@@ -183,6 +183,14 @@ def test_h06_a_missing_id_is_minted_in_the_strictest_form() -> None:
     assert not set(first) & set(ids_of(raw("look", q="x"), run_id="run-2"))
 
 
+@pytest.mark.parametrize("given", ["a b", "a\nstatus   completed", "\u202ea", "a\x1b[2J", "--all", " "])
+def test_an_id_that_is_not_one_plain_word_is_replaced(given: str) -> None:
+    """A person reads ids in lines, and copies them into commands: none is a line of its own, or an option."""
+    (made,) = ids_of(RawCall(given, "look", {"q": "x"}))
+    assert len(made) == 9
+    assert made.isalnum()
+
+
 @given(st.lists(st.sampled_from(["", "a", "b", "call_1"]), min_size=1, max_size=5), st.integers(1, 4))
 def test_no_two_calls_of_a_run_share_an_id(ids: list[str], rounds: int) -> None:
     """Servers repeat ids, within a reply and between replies; the history must not."""
