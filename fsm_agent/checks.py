@@ -2,8 +2,8 @@
 
 Named: names of one's own are fit to be drawn, kept and told apart. Known: every state, event and guard of a row exists. Ordered: the last
 row of a (source, event) has no guard, and no row stands behind one that always fires first. Reachable: every state can be reached, and
-from every state a terminal one can. Closed: a terminal state has no row out; a state has rows for exactly the events it produces.
-Reasoned: whatever stops a run says why.
+from every state a terminal one can. Closed: a terminal state has no row out; a state has rows for exactly the events it produces, and for
+those from outside, which end the run. Reasoned: whatever stops a run says why.
 """
 
 from __future__ import annotations
@@ -56,10 +56,7 @@ def check_table(
     for state in states:
         if state not in TERMINAL:
             for event in sorted(_FROM_OUTSIDE):
-                if (state, event) not in groups:
-                    raise TableError(
-                        f"{state} has no row for {event}, which can happen in every state that is not terminal: add one to ABORT"
-                    )
+                _ends(state, event, groups.get((state, event), ()))
     returned = {one.name: frozenset(one.events) for one in own}
     everyone = states if produced is not None else tuple(returned)
     _total(groups, {**(produced or {}), **returned}, everyone)
@@ -183,6 +180,19 @@ def _reasoned(rows: Iterable[Row]) -> None:
         if not stops and row.reason is not None:
             raise TableError(
                 f"a row to {row.target} does not stop the run, so it cannot have the reason {row.reason}", row=str(row)
+            )
+
+
+def _ends(state: State, event: Event, rows: Sequence[Row]) -> None:
+    """What comes from outside ends the run, and nothing is asked about it: else a run could be kept from ending, whoever stops it."""
+    if not rows:
+        raise TableError(
+            f"{state} has no row for {event}, which can happen in every state that is not terminal: add one to ABORT"
+        )
+    for row in rows:
+        if row.target is not State.ABORT or row.guards:
+            raise TableError(
+                f"a row for {event} leads to ABORT and has no guard, so that it ends the run", row=str(row)
             )
 
 

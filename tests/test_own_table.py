@@ -489,6 +489,27 @@ REFUSED = [
         id="a trap",
     ),
     pytest.param(
+        lambda: placed(CHECK, FINE, BAD, "CHECK --broke--> CHECK"),
+        "CHECK --broke--> CHECK",
+        "leads to ABORT and has no guard",
+        id="a fault that ends nothing",
+    ),
+    pytest.param(
+        lambda: table.extend(instead={"PLAN --cancelled--> ABORT": "PLAN --cancelled--> PLAN"}),
+        "PLAN --cancelled--> PLAN",
+        "leads to ABORT and has no guard",
+        id="a run that cannot be cancelled",
+    ),
+    pytest.param(
+        lambda: table.extend(
+            guards=[NAMED],
+            before={"PLAN --broke--> ABORT": "PLAN --broke [so]--> ABORT (so)"},
+        ),
+        "PLAN --broke [so]--> ABORT",
+        "leads to ABORT and has no guard",
+        id="a guard where the engine failed",
+    ),
+    pytest.param(
         lambda: placed(CHECK, FINE, BAD, "CHECK --bad [steps_spent]--> PLAN"),
         "CHECK --bad [steps_spent]--> PLAN",
         "shadowed",
