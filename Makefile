@@ -52,7 +52,11 @@ $(VENV)/.ready-local: EXTRAS := local
 $(VENV)/.ready-dev: EXTRAS := dev,local
 $(VENV)/.ready-bench: EXTRAS := dev,local,bench
 
-$(VENV)/.ready-local $(VENV)/.ready-dev $(VENV)/.ready-bench: pyproject.toml
+# An unpacked sdist has no link; the package is installed from its folder, so it needs one.
+fsm_agent/states:
+	@ln -s ../states $@
+
+$(VENV)/.ready-local $(VENV)/.ready-dev $(VENV)/.ready-bench: pyproject.toml | fsm_agent/states
 	@test -n "$(PYTHON)" || { echo "fsm-agent needs Python 3.11 or newer; none found. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "fsm-agent needs Python 3.11 or newer, not $(PYTHON). Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }

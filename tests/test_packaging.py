@@ -111,6 +111,16 @@ def test_the_wheel_of_the_sdist_is_the_wheel_of_the_tree(built: Distributions) -
     assert contents(built.second_wheel) == contents(built.wheel)
 
 
+def test_an_unpacked_sdist_is_set_up_by_make(built: Distributions) -> None:
+    """The link that no archive holds is put back before anything is installed, so that `make demo` and `make test` run there too."""
+    (unpacked,) = (built.sdist.parent / "unpacked").iterdir()
+    planned = subprocess.run(["make", "-n", "demo"], cwd=unpacked, capture_output=True, text=True, check=True)
+    assert planned.stdout.index("fsm_agent/states") < planned.stdout.index("install")
+    subprocess.run(["make", "fsm_agent/states"], cwd=unpacked, capture_output=True, check=True)
+    done = run("-c", "import fsm_agent.states as s; print(s.__file__)", cwd=unpacked)
+    assert done.stdout.strip() == str(unpacked / "fsm_agent" / "states" / "__init__.py"), done.stderr
+
+
 def test_the_installed_package_needs_no_checkout(built: Distributions) -> None:
     """The states are imported from the wheel itself."""
     code = "import sys; sys.path.insert(0, sys.argv[1]); import fsm_agent.states as s; print(s.__file__)"
