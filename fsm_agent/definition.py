@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from inspect import getattr_static
+from inspect import getattr_static, iscoroutinefunction
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -43,6 +43,11 @@ def _logger(given: Any) -> bool:
     return not isinstance(given, logging.Logger | logging.LoggerAdapter) and _has("info")(given)
 
 
+def _observers(given: Any) -> bool:
+    """Nobody would await one that is async, so that it would never be told anything."""
+    return isinstance(given, Collection) and all(callable(one) and not iscoroutinefunction(one) for one in given)
+
+
 def _several(given: Any) -> bool:
     """Not a tool or a toolkit of LangChain: as pydantic models they give their fields, one after the other."""
     return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | BaseModel)
@@ -67,7 +72,7 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
         "a structlog logger (structlog.wrap_logger(yours) makes one of it), or one like silent_logger()",
     ),
     "name": (_is(str), "the name of the agent, as text"),
-    "observers": (lambda given: isinstance(given, Collection) and all(map(callable, given)), "a list of functions"),
+    "observers": (_observers, "a list of functions that are not async"),
     "origin": (_is(Mapping), "a mapping of JSON data"),
     "recall": (_has("recall", "arecall"), "Recall(store)"),
     "simpler": (_several, "a list of tools or of their names"),

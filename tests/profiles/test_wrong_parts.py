@@ -12,6 +12,11 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.memory import Window
 from fsm_agent.testing import FakeClock, ScriptedModel
 
+
+async def told_later(record: object) -> None:
+    """An observer that nobody awaits."""
+
+
 WRONG: list[dict[str, Any]] = [
     {"memory": "window:5"},
     {"memory": Window},
@@ -33,7 +38,7 @@ WRONG: list[dict[str, Any]] = [
     {"name": 3},
     *({"clock": given} for given in (3, FakeClock)),
     *({"logger": given} for given in (3, "root", logging.getLogger("host"))),
-    *({"observers": given} for given in (3, [3], print)),
+    *({"observers": given} for given in (3, [3], print, [told_later])),
     {"origin": "cli"},
     {"tools": 3},
 ]
