@@ -17,7 +17,7 @@ async def told_later(record: object) -> None:
     """An observer that nobody awaits."""
 
 
-WRONG: list[dict[str, Any]] = [
+WRONG: list[Any] = [
     {"memory": "window:5"},
     {"memory": Window},
     {"reflect": True},
@@ -38,7 +38,8 @@ WRONG: list[dict[str, Any]] = [
     {"name": 3},
     *({"clock": given} for given in (3, FakeClock)),
     *({"logger": given} for given in (3, "root", logging.getLogger("host"))),
-    *({"observers": given} for given in (3, [3], print, [told_later])),
+    *({"observers": given} for given in (3, [3], print)),
+    pytest.param({"observers": [told_later]}, id="an async observer"),
     {"origin": "cli"},
     {"tools": 3},
 ]
