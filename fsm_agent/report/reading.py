@@ -65,6 +65,7 @@ def _check(entry: Entry) -> None:
             _require(all(isinstance(getattr(record, name), int | float) for name in _COUNTED), "a count that is none")
             _require(isinstance(record.error, str), "an error that is no text")
             _require(all(isinstance(one.values, Mapping) for one in record.guards), "values of a guard that are none")
+            _require(all(isinstance(one.guard, str) for one in record.guards), "a guard without a name")
         case "result":
             result_of(body)
         case "outcome":

@@ -227,7 +227,7 @@ def _refold(
     try:
         return fold(entries, setup, machine=machine)
     except TrailDamaged as damage:
-        if setup is None and needs_code(entries):
+        if setup is None and _needs_code(entries):
             notes.append(
                 f"Entry {damage.seq} does not follow from those before without the agent's own code (a check of arguments, an approval "
                 "by predicate, another dialect): give the agent to check it."
@@ -237,3 +237,13 @@ def _refold(
     except TrailError as error:
         notes.append(f"The states could not be driven again: {error}")
     return None
+
+
+def _needs_code(entries: Sequence[Entry]) -> bool:
+    try:
+        return needs_code(entries)
+    except (
+        KeyError,
+        TypeError,
+    ):  # tools that are none: that the entry does not hold what it should is a finding already
+        return False

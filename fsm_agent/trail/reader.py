@@ -57,11 +57,18 @@ def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
     body = entry.body
     form = set(body) - set(CLEAR)
     if form == {"value", "bytes"} and isinstance(body["value"], str):
-        raw = store.value(entry.run_id, body["value"]).decode("utf-8", "surrogatepass")
+        raw = _text(entry, store.value(entry.run_id, body["value"]))
         return _with_body(entry, raw if raw.startswith("{") else _decrypted(entry, raw, cipher))
     if form == {"sealed_body"} and isinstance(body["sealed_body"], str):
         return _with_body(entry, _decrypted(entry, body["sealed_body"], cipher))
     return entry
+
+
+def _text(entry: Entry, value: bytes) -> str:
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise TrailDamaged(f"its value is no text ({error})", run_id=entry.run_id, seq=entry.seq) from error
 
 
 def _decrypted(entry: Entry, token: str, cipher: Cipher | None) -> str:

@@ -49,12 +49,16 @@ class Act:
         """The kind of the effect; "" for a transition without one."""
         return str(self.started[0].body["effect"]) if self.started else ""
 
+    def _begun(self) -> list[Entry]:
+        """Its beginnings, without those of another effect: in a damaged trail the transition between the two may not be readable."""
+        return [one for one in self.started if one.body["effect"] == self.effect]
+
     def calls(self) -> tuple[Called, ...]:
         """The tool calls of a batch, in order."""
         if self.effect != "call_tools":
             return ()
         found: dict[str, Called] = {}
-        for entry in self.started:
+        for entry in self._begun():
             for one in entry.body["calls"]:
                 done = self.results.get(one["id"])
                 found[one["id"]] = Called(
@@ -72,7 +76,7 @@ class Act:
         """The calls that a person is asked about, in order."""
         if self.effect != "ask_human":
             return ()
-        entry = self.started[-1]
+        entry = self._begun()[-1]
         until = entry.body["expires_at"]
         return tuple(
             Asked(

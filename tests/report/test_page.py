@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import Agent, StopReason
+from fsm_agent import Agent, Approve, StopReason
 from fsm_agent.context import Context
 from fsm_agent.custom import state
 from fsm_agent.errors import UnknownRun
@@ -269,6 +269,17 @@ def test_entries_that_are_missing_or_garbage_are_named() -> None:
     assert "is no entry" in Seen(report(journal_over(agent, trails, garbage), RUN)).text
     assert "is missing" in Seen(report(journal_over(agent, trails, entries[1:]), RUN)).text
     assert "the trail is empty" in Seen(report(journal_over(agent, trails, []), RUN)).text
+
+
+def test_what_a_person_was_asked_stays_apart_from_what_came_after_it() -> None:
+    """Where the transition between two effects cannot be read, neither is taken for a part of the other; a guard has a name."""
+    agent, trails = ran([call("send", to="Ana"), "Sent."], approve=lambda _: Approve())
+    documents = [json.loads(one.text) for one in trails.read(RUN)]
+    last = [one for one in documents if one["kind"] == "transition" and one["body"]["source"] in ("REVIEW", "VALIDATE")]
+    for one in last:
+        one["body"]["guards"] = [[{}, True, {}]]
+    html = report(journal_over(agent, trails, resealed(map(written, documents))), RUN)
+    assert "a guard without a name" in check_harmless(html).text
 
 
 JSON = st.one_of(

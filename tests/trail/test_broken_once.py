@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -26,6 +27,7 @@ from fsm_agent.trail.entries import Stored, written
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.store import RUNNING, Batch, RunInfo
 from fsm_agent.trail.writer import TrailWriter
+from tests.report.runs import resealed
 
 RUN: Any = {"configurable": {"run_id": "r"}}
 HALVES = "\ud83d" + "\ude00"
@@ -528,6 +530,28 @@ def test_an_audit_names_the_entry_of_a_rewritten_trail_whatever_it_holds(seq: in
         rewritten.append(Stored(entry.seq, written(line), seal))
     store._entries["r"], store._infos["r"] = rewritten, dataclasses.replace(store._infos["r"], head=seal)
     assert {one.seq for one in findings(agent)} == {entries[seq].seq}
+
+
+@pytest.mark.parametrize("kept", [{"tools": [{}]}, {"tools": 3}, {"tools": [3]}, b"\xff", b"{}"])
+def test_an_audit_without_code_names_a_rewritten_entry(kept: dict[str, Any] | bytes) -> None:
+    """Tools that are none, and a value that is no text, are findings too where no agent is given: one run ends no audit of a store."""
+    store = MemoryTrail()
+    agent = agent_on(store, ["done"])
+    agent.invoke("go", RUN)
+    bodies = {one.seq: one.body for one in agent.journal.entries("r")}
+    if isinstance(kept, bytes):
+        digest = hashlib.sha256(kept).hexdigest()
+        store._values[digest] = kept
+        bodies[1] = {"value": digest, "bytes": len(kept)}
+    else:
+        bodies[0] = {**bodies[0], "setup": {**bodies[0]["setup"], **kept}}
+    texts = [
+        written({"run": "r", "seq": one.seq, "kind": one.kind, "time": one.time, "body": bodies[one.seq]})
+        for one in agent.journal.entries("r")
+    ]
+    store._entries["r"] = resealed(texts)
+    store._infos["r"] = dataclasses.replace(store._infos["r"], head=store._entries["r"][-1].seal)
+    assert {one.seq for one in audit(agent.journal, "r").findings} == {1 if isinstance(kept, bytes) else 0}
 
 
 def test_a_change_does_not_stand_in_for_a_decision() -> None:
