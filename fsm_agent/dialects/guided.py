@@ -41,7 +41,7 @@ from fsm_agent.dialects.guided_moves import (
 from fsm_agent.dialects.guided_texts import GUIDES, Example, Guide
 from fsm_agent.dialects.json_action import FINISH, JsonAction, answer_variant
 from fsm_agent.dialects.repair import split_thinking
-from fsm_agent.dialects.textual import describe, written
+from fsm_agent.dialects.textual import describe, in_short, written
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
@@ -145,7 +145,7 @@ def _tools_text(guide: Guide, prompt: Prompt) -> str:
 
 
 def _situation(guide: Guide, task: str, unused: Sequence[str], question: str) -> str:
-    lines = [guide.task.format(task=task)]
+    lines = [guide.task.format(task=in_short(task))]
     if unused:
         lines.append(guide.unused.format(values=guide.comma.join(unused)))
     return "\n".join([*lines, question])

@@ -13,10 +13,11 @@ from fsm_agent.effects import Result
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["describe", "known_so_far", "observation", "observations", "without_examples", "written"]
+__all__ = ["describe", "in_short", "known_so_far", "observation", "observations", "without_examples", "written"]
 
 _KNOWN_LINES: Final = 8
 _KNOWN_CHARS: Final = 300
+_TASK_CHARS: Final = 1_000
 
 
 def describe(tool: Tool) -> str:
@@ -59,7 +60,14 @@ def known_so_far(prompt: Prompt, finish: str) -> tuple[AnyMessage, ...]:
         f"- {written(one.call.tool, one.call.arguments)} = {one.result.text[:_KNOWN_CHARS]}"
         for one in prompt.done[-_KNOWN_LINES:]
     ]
-    return (HumanMessage(prompt.texts.ledger.format(known="\n".join(lines), task=prompt.task, finish=finish)),)
+    told = prompt.texts.ledger.format(known="\n".join(lines), task=in_short(prompt.task), finish=finish)
+    return (HumanMessage(told),)
+
+
+def in_short(task: str) -> str:
+    """The task as it is repeated below the history, where it stands whole: a very long one without its middle."""
+    half = _TASK_CHARS // 2
+    return task if len(task) <= _TASK_CHARS else f"{task[:half]} [...] {task[-half:]}"
 
 
 def written(tool: str, arguments: Mapping[str, Any]) -> str:

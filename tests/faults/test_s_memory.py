@@ -30,7 +30,7 @@ from fsm_agent.errors import RunBusy
 from fsm_agent.history import estimate_text, estimate_tokens
 from fsm_agent.language import EN
 from fsm_agent.overflow import read_overflow
-from fsm_agent.testing import ScriptedModel, call, fault, reply, server
+from fsm_agent.testing import ScriptedModel, call, fault, forever, reply, server
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.audit import audit
 from tests.faults.kit import (
@@ -223,6 +223,23 @@ class JsonContext(SmallContext):
         if len(self.taken) < number:
             return said
         return json.dumps({"action": "read", "action_input": {"part": number}})
+
+
+@pytest.mark.parametrize("dialect", ["json_action", "guided_json"])
+def test_s01_a_long_task_is_sent_whole_only_once(dialect: str) -> None:
+    """The text dialects repeat the task below the results: of one that fills half of the context, its beginning and end."""
+    task = f"Read part 1 of this: {'word ' * 800}. Say what it says."
+    action = {"action": "read", "action_input": {"part": 1}}
+    asked = {"thought": "I look.", "solved": False, **action} if dialect == "guided_json" else action
+
+    def read(part: int) -> str:
+        """Read a part."""
+        return f"part {part} " + "x" * 400
+
+    model = ScriptedModel([json.dumps(asked), forever("Final Answer: x")])
+    run(make(model, [read], dialect=dialect, memory=Window(1)), task)
+    last = model.requests[1].text
+    assert (last.count("word " * 800), last.count("Say what it says.")) == (1, 2)
 
 
 def test_s01_a_result_that_alone_is_too_large_is_cut_and_the_model_told() -> None:
