@@ -38,7 +38,7 @@ class Choice:
 
     @property
     def place(self) -> str:
-        """The base URL for a person to see, without the password that may stand in it; "" for none."""
+        """The base URL for a person to see, without what may be secret in it; "" for none."""
         return _shown(self.base_url) if self.base_url is not None else ""
 
 
@@ -81,12 +81,12 @@ def _check_url(url: str, origin: str) -> None:
 
 
 def _shown(url: str) -> str:
-    """The URL without the name and password that may stand in it."""
+    """The URL without what may be secret in it: name and password, and a query."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return url.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 def _offered(url: str, key: str | None) -> str:

@@ -79,6 +79,12 @@ def test_a_server_that_does_not_say_its_models_is_named(listed: object) -> None:
         choose(None, s.base_url, {})
 
 
+def test_where_a_model_is_asked_is_told_without_secrets() -> None:
+    """A key may stand in the query of a base URL: what is shown of it has neither that nor a password."""
+    choice = choose("x", "http://me:hunter2@127.0.0.1:9/v1?api_key=hunter2#hunter2", {})
+    assert choice.place == "http://127.0.0.1:9/v1"
+
+
 def test_a_server_that_is_down_is_named_without_its_password() -> None:
     """The way out is said, and the password in a URL is not."""
     with pytest.raises(ModelError, match="start it, or name one: --model NAME") as caught:
