@@ -13,7 +13,8 @@ from fsm_agent.dialects.base import Prompt, Purpose
 from fsm_agent.effects import CallModel, ModelFailed
 from fsm_agent.history import Block, estimate_text, estimate_tokens
 from fsm_agent.memory.fit import fit
-from fsm_agent.memory.summary import summary_prompt
+from fsm_agent.memory.summary import MESSAGE_CHARS, summary_prompt
+from fsm_agent.memory.views import is_round
 from fsm_agent.offer import narrowed
 from fsm_agent.tools.spec import Tool
 
@@ -23,6 +24,7 @@ __all__ = [
     "leaving",
     "opening_texts",
     "prompt_of",
+    "room_for_summary",
     "shown",
     "smaller_room",
     "summary_call",
@@ -31,6 +33,7 @@ __all__ = [
 
 _REQUEST_TOKENS: Final = 4
 _MAX_OVERFLOWS: Final = 3
+_LEAST_CHARS: Final = 100
 _SHARE_TRIED: Final = 0.9
 """Of the room that the server has, by its own numbers; the reply needs some too."""
 _SHARE_GUESSED: Final = 0.5
@@ -92,6 +95,7 @@ def leaving(ctx: Context) -> range | None:
     found = asked(ctx.blocks, ctx.summary_failed_at)
     if found is None or ctx.time_left == 0.0:
         return None
+    found = _with_room(ctx, found)
     usable = usable_tokens(ctx)
     if usable is None:
         return found
@@ -114,8 +118,24 @@ def summary_call(ctx: Context, blocks: range, timeout: float) -> CallModel:
     )
 
 
+def _with_room(ctx: Context, found: range) -> range:
+    """As many of these blocks as there is room for, once the server has said that it has too little; one round in any case."""
+    least = next((index for index in found if is_round(ctx.blocks[index])), found.start) + 1
+    while ctx.room is not None and found.stop > least and _size(ctx, found, MESSAGE_CHARS) > ctx.room:
+        found = range(found.start, max(found.start + len(found) // 2, least))
+    return found
+
+
 def _summary_messages(ctx: Context, blocks: range) -> tuple[AnyMessage, ...]:
-    return summary_prompt(ctx.blocks, blocks, ctx.task, ctx.texts)
+    """The request for a summary. Where there is too little room even for one round, less of each of its messages is sent."""
+    chars = MESSAGE_CHARS
+    while ctx.room is not None and chars > _LEAST_CHARS and _size(ctx, blocks, chars) > ctx.room:
+        chars //= 2
+    return summary_prompt(ctx.blocks, blocks, ctx.task, ctx.texts, chars)
+
+
+def _size(ctx: Context, blocks: range, chars: int) -> int:
+    return estimate_tokens(summary_prompt(ctx.blocks, blocks, ctx.task, ctx.texts, chars))
 
 
 def estimate_request(ctx: Context, messages: tuple[AnyMessage, ...]) -> int:
@@ -140,6 +160,19 @@ def smaller_room(ctx: Context, outcome: ModelFailed, purpose: Purpose) -> int | 
     room = max(room, 1)
     left = fit(view, room, ctx.texts.cut_to_fit)
     return room if sum([one.tokens for one in left]) < now else None
+
+
+def room_for_summary(ctx: Context, blocks: range, outcome: ModelFailed) -> int | None:
+    """The same where the server has refused the request for a summary of these blocks."""
+    if not outcome.overflow or ctx.overflows >= _MAX_OVERFLOWS:
+        return None
+    now, share = estimate_tokens(_summary_messages(ctx, blocks)), _SHARE_GUESSED
+    if outcome.context_tokens and outcome.prompt_tokens:
+        share = _SHARE_TRIED * outcome.context_tokens / outcome.prompt_tokens
+    room = max(int(now * share), 1)
+    less = ctx.change(room=room)
+    left = leaving(less)
+    return room if left is not None and estimate_tokens(_summary_messages(less, left)) < now else None
 
 
 def _offered(ctx: Context) -> tuple[Tool, ...]:

@@ -16,7 +16,15 @@ from fsm_agent.effects import CallModel, ModelFailed, Outcome, Replied
 from fsm_agent.history import correction, estimate_text
 from fsm_agent.memory.summary import summary_block
 from fsm_agent.memory.views import is_round
-from fsm_agent.prompt import estimate_prompt, leaving, prompt_of, smaller_room, summary_call, usable_tokens
+from fsm_agent.prompt import (
+    estimate_prompt,
+    leaving,
+    prompt_of,
+    room_for_summary,
+    smaller_room,
+    summary_call,
+    usable_tokens,
+)
 from fsm_agent.reflecting import reading_of, reflection_call, reflection_due
 from fsm_agent.rounds import noted
 from fsm_agent.states.base import Step, unexpected
@@ -116,9 +124,15 @@ def _called(ctx: Context, outcome: Replied | ModelFailed) -> dict[str, Any]:
 
 
 def _summarised(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> Step:
-    """Keep the summary after the blocks that it tells of. One that is of no use changes nothing but the counts, and is recorded."""
+    """Keep the summary after the blocks that it tells of. One that is of no use changes nothing but the counts, and is recorded.
+
+    A request that the server found too large is made again, smaller.
+    """
     after = ctx.change(**_called(ctx, outcome))
     text, error = _summary_of(ctx, gone, outcome)
+    room = room_for_summary(ctx, gone, outcome) if isinstance(outcome, ModelFailed) else None
+    if room is not None:
+        return Step(Event.OVERFLOWED, after.change(room=room, overflows=ctx.overflows + 1, setback=error))
     if error:
         rounds = sum(is_round(one) for one in ctx.blocks)
         return Step(Event.SUMMARY_FAILED, after.change(summary_failed_at=rounds, setback=error))

@@ -13,9 +13,10 @@ from fsm_agent.history import Block, block, text_of
 from fsm_agent.language import Texts
 from fsm_agent.memory.views import at_least, is_round, pinned
 
-__all__ = ["SummaryWindow", "summary_block", "summary_prompt"]
+__all__ = ["MESSAGE_CHARS", "SummaryWindow", "summary_block", "summary_prompt"]
 
-_MESSAGE_CHARS: Final = 2_000
+MESSAGE_CHARS: Final = 2_000
+"""Of a message that is longer, a summary is made from so much of its beginning and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +64,23 @@ def _newest_summary(history: Sequence[Block]) -> int:
     return next((index for index in range(len(history) - 1, -1, -1) if history[index].kind == "summary"), -1)
 
 
-def summary_prompt(history: Sequence[Block], leaving: range, task: str, texts: Texts) -> tuple[AnyMessage, ...]:
-    """What the model is asked: the task, the summary before, and the real text of what leaves."""
+def summary_prompt(
+    history: Sequence[Block], leaving: range, task: str, texts: Texts, chars: int = MESSAGE_CHARS
+) -> tuple[AnyMessage, ...]:
+    """What the model is asked: the task, the summary before, and the real text of what leaves, at most `chars` of each message."""
     at = _newest_summary(history[: leaving.start])
     before = "\n".join(text_of(message.content) for message in history[at].messages) if at >= 0 else ""
-    steps = transcript([history[index] for index in leaving])
+    steps = transcript([history[index] for index in leaving], chars)
     asked = texts.summarise_steps.format(task=task, before=before or "-", steps=steps)
     return (SystemMessage(texts.summarise), HumanMessage(asked))
 
 
-def transcript(blocks: Sequence[Block]) -> str:
+def transcript(blocks: Sequence[Block], chars: int = MESSAGE_CHARS) -> str:
     """What was said and done in these blocks, line by line, very long texts without their middle."""
-    return "\n".join(line for one in blocks for message in one.messages for line in _told(message))
+    return "\n".join(line for one in blocks for message in one.messages for line in _told(message, chars))
 
 
-def _told(message: AnyMessage) -> list[str]:
+def _told(message: AnyMessage, chars: int) -> list[str]:
     """A message as lines of a transcript; a very long text without its middle."""
     if isinstance(message, AIMessage):
         calls = [
@@ -85,16 +88,16 @@ def _told(message: AnyMessage) -> list[str]:
             for call in message.tool_calls
         ]
         said = [text_of(message.content), *calls]
-        return [f"assistant: {_short(one)}" for one in said if one.strip()]
+        return [f"assistant: {_short(one, chars)}" for one in said if one.strip()]
     who = f"tool {message.name or ''}".strip() if isinstance(message, ToolMessage) else "user"
-    return [f"{who}: {_short(text_of(message.content))}"]
+    return [f"{who}: {_short(text_of(message.content), chars)}"]
 
 
-def _short(text: str) -> str:
-    if len(text) <= _MESSAGE_CHARS:
+def _short(text: str, chars: int) -> str:
+    if len(text) <= chars:
         return text
-    tail = _MESSAGE_CHARS // 4
-    return f"{text[: _MESSAGE_CHARS - tail]} [...] {text[-tail:]}"
+    tail = chars // 4
+    return f"{text[: chars - tail]} [...] {text[-tail:]}"
 
 
 def summary_block(text: str, texts: Texts, turn: int) -> Block:

@@ -427,6 +427,38 @@ def test_s03_a_long_conversation_is_summarised_before_it_is_sent() -> None:
     assert_sendable([prompt])
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("several", [False, True], ids=["one round of many results", "many rounds"])
+def test_s03_a_summary_that_is_too_much_for_the_server_is_asked_for_in_less(several: bool, way: str) -> None:
+    """Fewer rounds are summarised at once, or less of each result: else no summary would ever be made again."""
+    earlier = [kind(f"turn {n} " + "word " * 60) for n in range(40) for kind in (HumanMessage, AIMessage)]
+    asked: list[Any] = [] if several else [[call("read", part=part) for part in range(6)], [call("read", part=9)]]
+    refused: list[int] = []
+    summaries: list[str] = []
+
+    def narrow(request: Any) -> Any:
+        if len(request.text) > 8_000:
+            refused.append(len(request.text))
+            return fault.context_length_exceeded(2_000, len(request.text) // 4)
+        if request.messages[0]["content"] == EN.summarise:
+            summaries.append(request.text)
+            return f"Notes {len(summaries)}."
+        return asked.pop(0) if asked else "done"
+
+    def read(part: int) -> str:
+        """Read a part."""
+        return f"part {part} " + "x" * 3_000
+
+    with server(narrow) as s:
+        agent = make(client(s), [read], memory=SummaryWindow(rounds=1, every=1))
+        result = run(agent, [*(earlier if several else ()), HumanMessage("and now?")], way)
+    assert (result.status, result.answer) == (Status.COMPLETED, "done")
+    assert [one.event for one in compactions(result)] == [Event.COMPACTED] * len(summaries)
+    assert 1 <= len(refused) <= 3
+    told = {int(number) for text in summaries for number in re.findall(r"(?:turn|part) (\d+) ", text)}
+    assert told >= set(range(39 if several else 6)), "nothing that leaves is left out"
+
+
 def test_s03_a_thread_keeps_its_summary() -> None:
     """The next turn of a conversation begins with the summary of the one before, and summarises on from there."""
     model = Summarised(5, lambda number, _: f"Notes {number}.")
