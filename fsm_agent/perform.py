@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from fsm_agent.effects import (
@@ -105,7 +107,7 @@ class Performer:
         begun = job.clock.monotonic()
         decisions: dict[str, Decision] = {}
         for call in effect.calls:
-            said = self._approve(call)
+            said = self._approve(_to_show(call))
             if inspect.isawaitable(said):
                 close = getattr(said, "close", None)
                 if close is not None:
@@ -135,10 +137,16 @@ class Performer:
 
     async def _asay(self, approve: Approver, call: Call) -> Decision:
         """A person may take long: a plain function is asked on a thread, so that the event loop stays free."""
+        shown = _to_show(call)
         said: Any = (
-            await approve(call) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(call))
+            await approve(shown) if inspect.iscoroutinefunction(approve) else await in_thread(lambda: approve(shown))
         )
         return _decision(await said if inspect.isawaitable(said) else said, call)
+
+
+def _to_show(call: Call) -> Call:
+    """`call` for somebody else's code: what that makes of the arguments to show them changes neither the call nor its record."""
+    return replace(call, arguments=deepcopy(call.arguments))
 
 
 def _in_time(effect: AskHuman, job: Job, begun: float, decisions: Mapping[str, Decision]) -> Answered | Expired:

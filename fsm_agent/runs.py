@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -234,7 +235,7 @@ class Run:
                 run_id=self.ctx.run_id,
                 call_id=call.id,
                 tool=call.tool,
-                arguments=call.arguments,
+                arguments=deepcopy(call.arguments),
                 why=why(call),
                 digest=call.digest,
                 expires_at=until,

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import NoneType
@@ -189,7 +190,7 @@ class Tool:
         if not callable(self.requires_approval):
             return self.requires_approval
         try:
-            return bool(self.requires_approval(dict(arguments)))
+            return bool(self.requires_approval(deepcopy(dict(arguments))))  # it may change what it is given
         except Exception:  # noqa: BLE001 - a check that cannot say no must not let the call pass
             return True
 

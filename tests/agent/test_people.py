@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 from fsm_agent import Agent, Approve, Deny, Edit, RunError, RunResult, Status, tool
 from fsm_agent.errors import UnknownRun
 from fsm_agent.testing import ScriptedModel, call
+from fsm_agent.trail import MemoryTrail, audit
 from tests.agent.kit import ASKING, RUN, THREAD, WAYS, add, make, run
 
 
@@ -63,6 +64,39 @@ def test_what_was_approved_is_what_runs_or_nothing(memo: str) -> None:
     assert asked.arguments["amount"] == 20
     assert paid in ([20], [])
     assert paid or "makes other arguments" in result.messages[2].text
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_shown_of_a_call_may_be_changed_by_whoever_shows_it(way: str) -> None:
+    """Code that asks a person, or says whether one is asked, gets arguments of its own: the call and its record stay as they are."""
+
+    def hidden(given: dict[str, Any]) -> bool:
+        given["to"]["account"] = "***"
+        return True
+
+    def ask(shown: Any) -> Approve:
+        seen.append(shown.arguments["to"]["account"])
+        shown.arguments["to"]["account"] = "***"
+        return Approve()
+
+    @tool(requires_approval=hidden)
+    def pay(to: dict[str, str]) -> str:
+        """Pay."""
+        return f"paid {to['account']}"
+
+    seen: list[str] = []
+    agent = make(ScriptedModel([call("pay", to={"account": "X1"}), "done"]), [pay], approve=ask, store=MemoryTrail())
+    result = run(agent, "pay", way, RUN)
+    assert (seen, result.results[0].text, dict(result.calls[0].arguments)) == (
+        ["X1"],
+        "paid X1",
+        {"to": {"account": "X1"}},
+    )
+    assert audit(agent.journal, "r", agent.setup).ok
+
+    waiting = make(ScriptedModel([call("pay", to={"account": "X1"}), "done"]), [pay])
+    run(waiting, "pay", way, RUN).requests[0].arguments["to"]["account"] = "***"
+    assert dict(resumed(waiting, Approve(), way).calls[0].arguments) == {"to": {"account": "X1"}}
 
 
 def test_each_call_can_have_its_own_decision() -> None:
