@@ -90,6 +90,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     and the sleep of its runs, by default the system's.
 
     Raises `fsm_agent.errors.DefinitionError` for a wrong definition. What a model or a tool does never raises: it ends the run, typed.
+    A run raises `RunError` for what is no task, `RunBusy` while another has the thread, and what its store raises that fails.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         return self._counter.name
 
     def invoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
-        """Run the task to its end, or until a person is needed, and return what came of it."""
+        """Run the task (text, messages, a mapping with `task`, `input` or `messages`) to its end, or until a person is needed."""
         return flown(self._start(input, config, kwargs, streaming=False))
 
     async def ainvoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:

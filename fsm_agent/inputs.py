@@ -83,7 +83,7 @@ def asked(value: AgentInput, config: RunnableConfig, *, language: Language | Non
     return Asked(
         task=task,
         run_id=checked_id("the run id", run_id or str(uuid.uuid4())),
-        thread_id=thread_id,
+        thread_id=None if thread_id is None else checked_id("the thread_id", thread_id),
         language=spoken,
         brought=rebuilt(task.earlier, dialect, texts_for(spoken)),
     )

@@ -115,6 +115,18 @@ def test_a_run_id_is_a_text_of_one_line(odd: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("odd", ["", " ", "a\nb"])
+def test_a_thread_id_is_a_text_of_one_line(odd: str, way: str) -> None:
+    """Who has no name for a thread yet, as a variable that is not set, does not share one with all others that have none."""
+    with ScriptedModel(["hi"]) as model:
+        agent = make(model)
+        with pytest.raises(RunError, match=r"thread_id is .*; give a text of one line"):
+            run(agent, "hello", way, {"configurable": {"thread_id": odd}})
+        assert model.count == 0
+        assert run(agent, "hello", way, {"configurable": {"thread_id": 5}}).thread_id == "5"
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("name", "given", "says"), WRONG, ids=[wrong[0] for wrong in WRONG])
 def test_a_wrong_input_is_refused_before_anything_happens(name: str, given: Any, says: str, way: str) -> None:
     """What is no task raises a `RunError` that says what was wrong: no model call, no thread taken, no callback."""
