@@ -24,7 +24,7 @@ from fsm_agent.effects import (
 )
 from fsm_agent.rounds import merge_results, runnable
 from fsm_agent.states.base import Step, unexpected
-from fsm_agent.tools.plain import well_formed
+from fsm_agent.tools.plain import as_json, well_formed
 
 EVENTS: Final = frozenset({Event.APPROVED, Event.EDITED, Event.DENIED, Event.ANSWERED, Event.EXPIRED})
 
@@ -87,4 +87,4 @@ def _answer(call: Call, decision: Answer) -> Result:
 def _edited(call: Call, decisions: Mapping[str, Decision]) -> Pending:
     decision = decisions[call.id]
     assert isinstance(decision, Edit), "only edits become pending"
-    return Pending(RawCall(call.id, call.tool, dict(decision.args)), call.id, approved=True)
+    return Pending(RawCall(call.id, call.tool, dict(as_json(decision.args))), call.id, approved=True)

@@ -21,8 +21,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
-__all__ = ["MAX_DEPTH", "MAX_ITEMS", "plain", "well_formed"]
+__all__ = ["MAX_DEPTH", "MAX_ITEMS", "as_json", "plain", "well_formed"]
 
 MAX_DEPTH: Final = 64
 """Containers inside containers, deeper ones become a placeholder."""
@@ -44,6 +45,18 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def as_json(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments that somebody wrote in Python as a trail has them: a date is its text, a set a list.
+
+    As they are where JSON cannot write them: then they fit no tool, and that is said.
+    """
+    try:
+        written: dict[str, Any] = to_jsonable_python(dict(arguments))
+    except (ValueError, TypeError, RecursionError):
+        return arguments
+    return written
 
 
 def plain(value: object) -> Any:

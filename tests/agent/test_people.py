@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import date
 from typing import Annotated, Any
 
 import pytest
@@ -97,6 +98,26 @@ def test_what_is_shown_of_a_call_may_be_changed_by_whoever_shows_it(way: str) ->
     waiting = make(ScriptedModel([call("pay", to={"account": "X1"}), "done"]), [pay])
     run(waiting, "pay", way, RUN).requests[0].arguments["to"]["account"] = "***"
     assert dict(resumed(waiting, Approve(), way).calls[0].arguments) == {"to": {"account": "X1"}}
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["in place", "later"])
+def test_a_person_edits_in_the_values_of_python(here: bool) -> None:
+    """A date in `Edit` is what a date of the model is, in the run as in its trail, and the tool gets it as its own type."""
+
+    @tool(requires_approval=True)
+    def book(on: date, seats: set[int]) -> str:
+        """Book seats."""
+        return f"{on:%d.%m.%Y}: {sorted(seats)}"
+
+    edit = Edit({"on": date(2026, 12, 1), "seats": {3, 2}})
+    asked = call("book", on="2026-11-30", seats=[1])
+    options: dict[str, Any] = {"approve": lambda _: edit} if here else {}
+    agent = make(ScriptedModel([asked, "done"]), [book], store=MemoryTrail(), **options)
+    result = run(agent, "book", "invoke", RUN)
+    if not here:
+        result = agent.resume("r", decision=edit)
+    assert [one.text for one in result.results] == ["01.12.2026: [2, 3]"]
+    assert audit(agent.journal, "r", agent.setup).ok
 
 
 def test_each_call_can_have_its_own_decision() -> None:
