@@ -245,10 +245,12 @@ class Run:
 
     def _waits_for(self) -> str:
         run_id = self.ctx.run_id
-        if self.asking is None:
+        if self.open_request is None:
             return f"paused before {self.state}{RESUME}({run_id!r}), with change=Change(...) to go on differently"
         ways = "Approve() | Edit(args) | Deny(reason) | Answer(text)"
-        return f"waits for a person to decide about {_call_names(self.asking)}{RESUME}({run_id!r}, decision={ways})"
+        return (
+            f"waits for a person to decide about {_call_names(self.open_request)}{RESUME}({run_id!r}, decision={ways})"
+        )
 
     def result(self) -> RunResult:
         """What the run has come to."""

@@ -135,6 +135,19 @@ def test_each_call_can_have_its_own_decision() -> None:
     assert texts[2] == "transferred 30"
 
 
+def test_a_run_tells_only_of_calls_that_still_wait() -> None:
+    """Once a person has decided about one call of a reply, neither the detail nor what is pending names it."""
+    other = tool("notify", requires_approval=True)(lambda: "told")
+    agent = make(ScriptedModel([[call("transfer", amount=1), call("notify")]]), [ASKING, other])
+    waiting = run(agent, "pay", "invoke", RUN)
+    assert "decide about transfer, notify:" in waiting.detail
+    left = agent.resume("r", decision={waiting.requests[0].call_id: Approve()})
+    assert [one.tool for one in left.requests] == ["notify"]
+    assert left.pending is not None
+    assert [one.tool for one in left.pending.calls] == ["notify"]
+    assert "decide about notify:" in left.detail
+
+
 @pytest.mark.parametrize(
     ("way", "asynchronous"), [*((way, False) for way in WAYS), ("ainvoke", True), ("astream", True)]
 )
