@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
@@ -30,11 +31,16 @@ _REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
 _ABOUT_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
+_ORDER_WORDS: Final = ("after role 'tool'", "roles must alternate", "message_order")
+_BRIDGE: Final = "OK."
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
 class ModelPerformer:
-    """Performs `CallModel`. One for each agent; remembers only whether the server takes a response format, and a temperature."""
+    """Performs `CallModel`. One for each agent.
+
+    It remembers only whether the server takes a response format, a temperature, and a user's message right after a result.
+    """
 
     def __init__(
         self, prepared: Prepared, tools: Registry, *, native_tools: bool, counter: TokenCounter = ESTIMATE
@@ -45,6 +51,7 @@ class ModelPerformer:
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
         self._constrain = prepared.openai
         self._tempered = True
+        self._bridges = False
         self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 
@@ -62,7 +69,7 @@ class ModelPerformer:
         def work(emit: Emit) -> Replied:
             if reader is None:
                 return self._read(self._generated(model, effect, job, kwargs), effect, job)
-            for chunk in model.stream(list(effect.messages), self._config(job), **kwargs):
+            for chunk in model.stream(self._messages(effect), self._config(job), **kwargs):
                 text = reader.add(chunk)
                 # Also without text to show: this is where a stream that nobody waits for any more is broken off.
                 emit(text if shown else "")
@@ -101,7 +108,7 @@ class ModelPerformer:
         self, effect: CallModel, job: Job, reader: ChunkReader, begun: float
     ) -> AsyncGenerator[str | Replied]:
         model, kwargs = self._target(effect)
-        stream = model.astream(list(effect.messages), self._config(job), **kwargs)
+        stream = model.astream(self._messages(effect), self._config(job), **kwargs)
         shown = _shown(effect, job)
         try:
             while True:
@@ -120,16 +127,19 @@ class ModelPerformer:
 
     def _generated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
         """The reply. Without callbacks, what `invoke` does around the generation has no effect, and is left out."""
-        messages = list(effect.messages)
+        messages = self._messages(effect)
         if self._direct(model, messages, job):
             return message_of(model._generate(messages, **kwargs, **self._whole()))
         return model.invoke(messages, self._config(job), **kwargs, **self._whole())
 
     async def _agenerated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
-        messages = list(effect.messages)
+        messages = self._messages(effect)
         if self._direct(model, messages, job):
             return message_of(await model._agenerate(messages, **kwargs, **self._whole()))
         return await model.ainvoke(messages, self._config(job), **kwargs, **self._whole())
+
+    def _messages(self, effect: CallModel) -> list[AnyMessage]:
+        return _bridged(effect.messages) if self._bridges else list(effect.messages)
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
@@ -183,6 +193,11 @@ class ModelPerformer:
         if effect.temperature is not None and self._tempered and refused and "temperature" in outcome.message:
             # The same for a model that takes no temperature, or not this one.
             self._tempered = False
+            return replace(outcome, retryable=True, retry_after=0.0)
+        ordered = not self._bridges and any(word in outcome.message for word in _ORDER_WORDS)
+        if ordered and len(_bridged(effect.messages)) > len(effect.messages):
+            # And for a server that takes no user's message right after a result, as Mistral's.
+            self._bridges = True
             return replace(outcome, retryable=True, retry_after=0.0)
         return outcome
 
@@ -269,6 +284,16 @@ def _schema(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()},
     }
+
+
+def _bridged(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """`messages` with a word of the assistant's wherever the user speaks right after a result."""
+    bridged: list[AnyMessage] = []
+    for message in messages:
+        if isinstance(message, HumanMessage) and bridged and isinstance(bridged[-1], ToolMessage):
+            bridged.append(AIMessage(_BRIDGE))
+        bridged.append(message)
+    return bridged
 
 
 def _shown(effect: CallModel, job: Job) -> bool:

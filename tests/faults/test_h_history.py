@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from fsm_agent import Agent, Deny, Full, RunError, Status, StopReason, Window, t
 from fsm_agent.history import Block, block
 from fsm_agent.language import EN
 from fsm_agent.memory import InMemoryConversations
-from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, reply, server
+from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, fault, reply, server
 from fsm_agent.trail import MemoryTrail, audit, replay
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.retold import spoken
@@ -635,6 +636,46 @@ def test_h08_a_failed_turn_that_did_something_is_kept_valid(dialect: str) -> Non
     assert_sendable(model.requests)
     assert "sum 2" in model.requests[2].text
     assert "down" not in model.requests[2].text
+
+
+MISPLACED = {
+    "mistral": (400, "Unexpected role 'user' after role 'tool'"),
+    "template": (400, "After the optional system message, conversation roles must alternate user/assistant/user/..."),
+    "llama": (500, "After the optional system message, conversation roles must alternate user and assistant roles"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("refusal", MISPLACED.values(), ids=MISPLACED)
+def test_h08_a_server_that_takes_no_user_after_a_result_is_sent_a_word_between(
+    refusal: tuple[int, str], way: str
+) -> None:
+    """Told to answer now, and in the next turn of a thread whose turn got no answer: refused once, and never again."""
+    refused: list[int] = []
+    asked: list[Any] = [call("look"), "It is open.", call("look"), fault.unauthorized(), "Closed."]
+
+    def strict(request: Any) -> Any:
+        roles = [message["role"] for message in request.messages]
+        if ("tool", "user") in pairwise(roles):
+            refused.append(request.number)
+            return fault.http_error(refusal[0], refusal[1])
+        return asked.pop(0)
+
+    def look() -> str:
+        """Look."""
+        return "open"
+
+    thread = {"configurable": {"thread_id": "t"}}
+    with server(strict) as s:
+        agent = make(client(s), [look], limits={"max_steps": 1})
+        first = run(agent, "Is it open?", way, thread)
+        second = run(agent, "And now?", way, thread)
+        third = run(agent, "And now?", way, thread)
+        sent = s.requests[-1].messages
+    assert (first.status, first.answer, third.answer) == (Status.PARTIAL, "It is open.", "Closed.")
+    assert (second.status, len(refused), asked) == (Status.FAILED, 1, [])
+    assert not any("OK." in message.text for message in (*first.messages, *third.messages)), "the history is as it was"
+    assert [message["content"] for message in sent if message["role"] == "assistant"][-1] == "OK."
 
 
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
