@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from fsm_agent.alphabet import Status
-from fsm_agent.cli import model_commands, options, trail_commands
+from fsm_agent.cli import model_commands, options, trail_commands, trail_options
 from fsm_agent.cli.console import tolerant
 from fsm_agent.cli.endings import EXIT_CODES, Commands
 from fsm_agent.cli.env_file import load_env_file
@@ -326,9 +326,11 @@ def _diff(
     output: options.Output = None,
     table: options.TableSpec = None,
     store: options.Store = None,
+    env_file: options.EnvFile = None,
     debug: options.Debug = False,
 ) -> None:
     """Draw two runs on one picture: what only A did, what only B did, and where they part."""
+    trail_options.environment(env_file)
     from fsm_agent.cli import diagram, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
     rows = toolbox.rows_of(table)

@@ -108,6 +108,19 @@ def test_two_stored_runs_are_compared(store: Path) -> None:
     assert "They part at transition 2" in fsm("diff", "one", "two", "--store", str(store)).out
 
 
+@pytest.mark.parametrize("args", [["runs"], ["show", "one"], ["diagram", "--run", "one"], ["diff", "one", "two"]])
+def test_an_env_file_names_the_store(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    """Whatever shows stored runs finds them, and the keys to them, where an env file says."""
+    monkeypatch.setenv("FSM_AGENT_STORE", "")
+    monkeypatch.delenv("FSM_AGENT_STORE")
+    file = tmp_path / "settings.env"
+    file.write_text(f"FSM_AGENT_STORE={store}\n", encoding="utf-8")
+    done = fsm(*args, "--env-file", str(file))
+    assert (done.code, done.err) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
