@@ -33,6 +33,7 @@ _Key = tuple[int, tuple[str, ...], float | None]
 _ABOUT_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 _ORDER_WORDS: Final = ("after role 'tool'", "roles must alternate", "message_order")
 _BRIDGE: Final = "OK."
+_MISTRALS: Final = "stral"
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
@@ -51,7 +52,8 @@ class ModelPerformer:
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
         self._constrain = prepared.openai
         self._tempered = True
-        self._bridges = False
+        # Mistral's models by their names: a refusal may be the last failure that a run has left. Other servers are known by theirs.
+        self._bridges = _MISTRALS in _name_of(prepared.model).lower()
         self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 
@@ -284,6 +286,10 @@ def _schema(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()},
     }
+
+
+def _name_of(model: object) -> str:
+    return str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")
 
 
 def _bridged(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

@@ -678,6 +678,21 @@ def test_h08_a_server_that_takes_no_user_after_a_result_is_sent_a_word_between(
     assert [message["content"] for message in sent if message["role"] == "assistant"][-1] == "OK."
 
 
+def test_h08_a_model_of_mistrals_is_never_refused_for_a_user_after_a_result() -> None:
+    """Its name is known: what is told after two failures would be refused as the third, which ends the run."""
+    asked: list[Any] = [call("look", at=1), call("look", at=2), "Nothing."]
+
+    def look(at: int) -> str:
+        """Look."""
+        raise RuntimeError("dark")
+
+    with server(asked) as s:
+        result = run(make(client(s, model="devstral-small"), [look], limits={"max_retries": 0}), "Look.")
+        roles = [message["role"] for message in s.requests[-1].messages]
+    assert result.answer == "Nothing."
+    assert roles[-3:] == ["tool", "assistant", "user"]
+
+
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
 def test_h08_a_conversation_alternates(dialect: str) -> None:
     """Turn after turn the roles alternate, and each turn sees the ones before."""
