@@ -161,6 +161,9 @@ def _claimed(judge: Judge, row: Row, after: Config, choice: Choice) -> Broken:
 def _lost(happened: Happened, row: Row) -> Broken:
     if happened.choice.stop and row.target is not State.ABORT:
         yield "lost", f"a person asked to stop the run, and {row.target} is entered"
+    over = row.source is State.PLAN and happened.event not in (Event.REPLIED, Event.MODEL_FAILED, Event.WITHHELD)
+    if over and row.target is State.DEGRADE and row.reason is StopReason.CONSECUTIVE_FAILURES:
+        yield "lost", "DEGRADE is entered for the failures of a round that is over"
     on = _GOES_ON.get((row.source, happened.event))
     if on is None or row.target in on or row.target is State.ABORT or row.target.is_own:
         return

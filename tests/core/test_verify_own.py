@@ -252,3 +252,13 @@ def test_a_state_behind_a_reflection_may_ask_what_the_model_said(rows: tuple[str
     small = small.replace(token_budget=None, deadline=None)
     certificate = verify(small, rows=mulling(*rows), reflections=1)
     assert {one.kind for one in certificate.faults} == kinds, certificate
+
+
+@pytest.mark.parametrize("event", ["reflected", "reflection_failed", "compacted", "overflowed"])
+def test_a_row_out_of_plan_does_not_go_back_to_a_round_that_is_over(event: str) -> None:
+    """What failed before PLAN is nothing to degrade for there: the fallback of a call that was observed would run behind its round."""
+    late = f"PLAN --{event} [even]--> DEGRADE (consecutive_failures)"
+    small = Limits(max_steps=2, no_progress_steps=1, max_nudges=0, max_degradations=1, degrade_after=1, abort_after=2)
+    rows = table.extend(guards=[even], before={f"PLAN --{event}--> PLAN": late})
+    certificate = verify(small.replace(token_budget=None), rows=rows, reflections=1)
+    assert [(one.kind, str(one.row)) for one in certificate.faults] == [("lost", late.partition(" (")[0])], certificate
