@@ -156,6 +156,22 @@ BROKEN = [
         id="results that nobody observes",
     ),
     pytest.param(
+        put("PLAN --replied--> VALIDATE", Row(S.PLAN, E.REPLIED, S.DECIDE)),
+        "lost",
+        "PLAN --replied--> DECIDE",
+        id="a reply that nobody reads",
+    ),
+    pytest.param(
+        put(
+            "VALIDATE --answered--> FINISH",
+            Row(S.VALIDATE, E.ANSWERED, S.DECIDE, (g.steps_spent,)),
+            Row(S.VALIDATE, E.ANSWERED, S.FINISH),
+        ),
+        "lost",
+        "VALIDATE --answered [steps_spent]--> DECIDE",
+        id="an answer that nobody gets",
+    ),
+    pytest.param(
         without("REVIEW --denied [stop_requested]--> ABORT"),
         "lost",
         "REVIEW --denied--> OBSERVE",

@@ -43,6 +43,8 @@ _ANSWERED_AT: Final = frozenset(
 """The limits at which an answer is asked for before the run is stopped, where it may be."""
 _RUN, _SEEN = frozenset({State.EXECUTE, State.REVIEW, State.DEGRADE}), frozenset({State.OBSERVE})
 _GOES_ON: Final[Mapping[tuple[State, Event], frozenset[State]]] = {
+    (State.PLAN, Event.REPLIED): frozenset({State.VALIDATE, State.DEGRADE}),
+    (State.VALIDATE, Event.ANSWERED): frozenset({State.FINISH, State.OBSERVE, State.DEGRADE}),
     (State.VALIDATE, Event.ACCEPTED): _RUN,
     (State.VALIDATE, Event.REJECTED): _SEEN,
     (State.VALIDATE, Event.THOUGHT): _SEEN,
