@@ -27,6 +27,7 @@ __all__ = [
 EVENT_NAME = "fsm.transition"
 _AS_THEY_ARE = frozenset({int, bool, NoneType})
 _VALUE_CHARS = 200
+_READ_CHARS = 20_000
 
 
 class Observer(Protocol):
@@ -91,7 +92,7 @@ def _repair_name(repair: str) -> str:
 def _shown(value: object) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return value
-    return redact_text(cut(str(plain(value)), _VALUE_CHARS))
+    return cut(redact_text(str(plain(value))[:_READ_CHARS]), _VALUE_CHARS)
 
 
 def json_logger(stream: TextIO) -> Logger:

@@ -32,6 +32,7 @@ from fsm_agent.turn import turn
 __all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive"]
 
 _ERROR_CHARS: Final = 500
+_READ_CHARS: Final = 5_000
 _MOST_STILL: Final = 1_000
 """Transitions in a row without an effect. The built-in table never makes ten; one of somebody's own may go in a circle for ever."""
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
@@ -133,7 +134,7 @@ class Run:
                 "elapsed_ms": (now - self.last) * 1000,
                 "at": now,
                 "reason": ctx.cause.reason if target is State.ABORT and ctx.cause is not None else fired.row.reason,
-                "error": "" if not error else redact_text(error[:_ERROR_CHARS]),
+                "error": "" if not error else redact_text(error[:_READ_CHARS])[:_ERROR_CHARS],
             }
         )
         self.last = now

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from langchain_core.tools import StructuredTool, ToolException
 
+from fsm_agent import Agent, Limits, table, tool
+from fsm_agent.observe import event_of, silent_logger
 from fsm_agent.redact import DEFAULT_KEYS, DEFAULT_PATTERNS, REDACTED, SecretPattern, redact, redact_text, summarise
+from fsm_agent.testing import ScriptedModel, call
 
 LEAK = "hunter2"
 # Made up, and put together here so that no scanner takes this file for a leak.
@@ -469,3 +473,36 @@ def test_a_summary_is_one_short_line(value: Any, limit: int) -> None:
     text = summarise(value, limit)
     assert len(text) <= limit
     assert len(text.splitlines()) <= 1
+
+
+@pytest.mark.parametrize("at", range(0, 30, 3))
+def test_half_of_a_secret_is_none_in_what_is_said_of_a_run(at: int) -> None:
+    """A text is cut for the detail, the log and a value of a guard after secrets are out of it: what is left of one has no look."""
+    address = f"postgresql://ann:{LEAK}{LEAK}@db.example/x"
+
+    @table.guard("a result is there")
+    def seen(ctx: Any) -> tuple[bool, dict[str, Any]]:
+        return bool(ctx.results), {"said": "v" * (170 + at) + address}
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "r" * (170 + at) + address
+
+    def fail() -> str:
+        """Fail."""
+        raise ToolException("e" * (455 + at) + address)
+
+    failing = StructuredTool.from_function(fail, handle_tool_error=True)
+    before = {"DECIDE --decided--> PLAN": "DECIDE --decided [seen]--> PLAN"}
+    agent = Agent(
+        ScriptedModel([call("look"), call("fail")]),
+        [look, failing],
+        limits=Limits(max_steps=2, on_limit="stop"),
+        table=table.extend(guards=[seen], before=before),
+        logger=silent_logger(),
+    )
+    result = agent.invoke("Look.")
+    assert result.reason == "max_steps"
+    for said in (result.detail, *(str(event_of(one)) for one in result.transitions)):
+        assert "hunter" not in said
