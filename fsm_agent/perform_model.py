@@ -40,7 +40,8 @@ _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 class ModelPerformer:
     """Performs `CallModel`. One for each agent.
 
-    It remembers only whether the server takes a response format, a temperature, and a user's message right after a result.
+    It remembers only what the server does not take: a response format, a temperature, to be asked for the usage of a stream, and a
+    user's message right after a result.
     """
 
     def __init__(
@@ -186,22 +187,31 @@ class ModelPerformer:
             return outcome
         if reader is not None and reader.began:
             outcome = replace(outcome, usage=reader.charged(effect.estimate))
-        formatted = effect.response_format is not None and self._constrain and outcome.status in _REFUSED
-        if formatted and any(word in outcome.message for word in _FORMAT_WORDS):
-            # The server cannot constrain its replies: ask again without, as a visible retry, and remember it.
-            self._constrain = False
-            return replace(outcome, retryable=True, retry_after=0.0)
-        refused = outcome.status in _REFUSED or outcome.error == "TypeError"
-        if effect.temperature is not None and self._tempered and refused and "temperature" in outcome.message:
-            # The same for a model that takes no temperature, or not this one.
-            self._tempered = False
-            return replace(outcome, retryable=True, retry_after=0.0)
-        ordered = not self._bridges and any(word in outcome.message for word in _ORDER_WORDS)
-        if ordered and len(_bridged(effect.messages)) > len(effect.messages):
-            # And for a server that takes no user's message right after a result, as Mistral's.
-            self._bridges = True
+        if self._gives_way(effect, outcome, streamed=reader is not None):
             return replace(outcome, retryable=True, retry_after=0.0)
         return outcome
+
+    def _gives_way(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> bool:
+        """Whether the server refused what it can be asked without. It is asked again so, as a visible retry, and that is remembered."""
+        model: Any = self._prepared.model
+        gives_way = False
+        said, refused = outcome.message, outcome.status in _REFUSED
+        formatted = effect.response_format is not None and self._constrain and refused
+        if formatted and any(word in said for word in _FORMAT_WORDS):
+            # It cannot constrain its replies.
+            self._constrain, gives_way = False, True
+        tempered = effect.temperature is not None and self._tempered and (refused or outcome.error == "TypeError")
+        if tempered and "temperature" in said:
+            # The model takes no temperature, or not this one.
+            self._tempered, gives_way = False, True
+        if streamed and refused and "stream_options" in said and getattr(model, "stream_usage", None):
+            # It does not report what a stream cost, which is estimated then. The model is a copy of ours.
+            model.stream_usage, gives_way = False, True
+        ordered = not self._bridges and any(word in said for word in _ORDER_WORDS)
+        if ordered and len(_bridged(effect.messages)) > len(effect.messages):
+            # It takes no user's message right after a result, as Mistral's.
+            self._bridges, gives_way = True, True
+        return gives_way
 
     def streams(self, job: Job) -> bool:
         """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens."""

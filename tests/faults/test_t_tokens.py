@@ -88,6 +88,23 @@ def test_t02_a_stream_is_asked_for_its_usage(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["stream", "astream"])
+@pytest.mark.parametrize("status", [400, 422])
+def test_t02_a_server_that_cannot_report_the_usage_of_a_stream_is_not_asked_again(status: int, way: str) -> None:
+    """Refused once, each run streams and completes, and what it cost is estimated."""
+
+    def strict(request: Any) -> Any:
+        if "stream_options" in request.body:
+            return fault.http_error(status, "body.stream_options: Extra inputs are not permitted")
+        return "hello"
+
+    with server(strict) as s:
+        agent = make(client(s))
+        first, second = run(agent, "hi", way), run(agent, "hi", way)
+    assert (first.answer, second.answer, s.count) == ("hello", "hello", 3)
+    assert second.usage.estimated == second.usage.total > 0
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
 def test_t02_cumulative_usage_is_not_summed(way: str) -> None:
     """A server that repeats its running totals on every chunk is counted once."""
     with server([fault.cumulative_usage(reply("one two three four", usage=(50, 4)))]) as s:
