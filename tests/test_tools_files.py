@@ -256,6 +256,14 @@ def test_long_directories_are_listed_in_part(place: Place) -> None:
     assert (len(lines), lines[0], lines[-1]) == (501, "000 (0 bytes)", "[3 more]")
 
 
+def test_a_name_is_one_line_of_the_list(place: Place) -> None:
+    """A line break, or what turns a line round, in the name of a file is written out: no name passes for another file."""
+    (place.root / "a\nb.txt").touch()
+    (place.root / "c\u202etxt.exe").touch()
+    lines = place.list().splitlines()
+    assert lines[:2] == ["a\\nb.txt (0 bytes)", "c\\u202etxt.exe (0 bytes)"]
+
+
 def test_the_root_must_be_a_directory(tmp_path: Path) -> None:
     """A root that does not exist, or is a file, is refused when the tools are made."""
     (tmp_path / "file").touch()

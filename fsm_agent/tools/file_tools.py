@@ -9,8 +9,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from fsm_agent.tools.confined import MAX_PATH_CHARS, Root
+from fsm_agent.tools.confined import MAX_PATH_CHARS, Entry, Root
 from fsm_agent.tools.spec import Tool, tool
+from fsm_agent.visible import safe
 
 __all__ = ["FileContent", "FilePath", "files", "new_name", "writer"]
 
@@ -92,13 +93,16 @@ def _lister(place: Root) -> Tool:
     def list_files(path: FilePath = "") -> str:
         """List one directory: names, a / after directories, sizes in bytes. An empty path is the root."""
         entries = place.entries(path)
-        lines = [
-            f"{one.name}/" if one.kind == "directory" else f"{one.name} ({one.size} bytes)" if one.kind == "file"
-            else f"{one.name} ({one.kind}, not opened)"
-            for one in entries[:_MAX_LISTED]
-        ]  # fmt: skip
+        lines = [_line(one) for one in entries[:_MAX_LISTED]]
         if len(entries) > _MAX_LISTED:
             lines.append(f"[{len(entries) - _MAX_LISTED} more]")
         return "\n".join(lines) or "(empty)"
 
     return list_files
+
+
+def _line(one: Entry) -> str:
+    name = safe(one.name).replace("\n", "\\n")  # a name may hold line breaks, and pass for several
+    if one.kind == "directory":
+        return f"{name}/"
+    return f"{name} ({one.size} bytes)" if one.kind == "file" else f"{name} ({one.kind}, not opened)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ import pytest
 
 from fsm_agent import Event, Full, KeyFacts, RunResult, State, Status, StopReason, SummaryWindow, Window, tool
 from fsm_agent.errors import ToolDefinitionError
-from fsm_agent.profiles.tools.documents import search_documents
+from fsm_agent.profiles.tools.documents import read_documents, search_documents
 from fsm_agent.profiles.tools.web_search import Page, searxng, web_search
 from fsm_agent.reflection import Reflect
 from fsm_agent.testing import ModelRequest, ScriptedModel, forever
@@ -474,6 +476,18 @@ def test_what_is_no_server_is_refused_when_the_tool_is_made(url: str, monkeypatc
 
 
 # ---------------------------------------------------------------- the documents
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that other systems do not have")
+def test_one_odd_name_hides_no_document(tmp_path: Path) -> None:
+    """A file whose name no path may hold, or that is no UTF-8, and a directory of such a name, are left out; the others are read."""
+    (tmp_path / "good.md").write_text("alpha")
+    (tmp_path / "a\nb.md").write_text("x")
+    (tmp_path / "a\\b.md").write_text("x")
+    (tmp_path / "c\nd").mkdir()
+    (tmp_path / "c\nd" / "inner.md").write_text("x")
+    (tmp_path / os.fsdecode(b"\xff.md")).write_text("x")
+    assert read_documents(tmp_path) == {"good.md": "alpha"}
 
 
 def test_documents_of_a_directory_are_searched(tmp_path: Path) -> None:

@@ -68,13 +68,18 @@ def search_documents(folder: Path | None = None) -> Tool:
 def read_documents(folder: Path) -> Mapping[str, str]:
     """The text files (Markdown, reStructuredText, plain) below a directory by their path in it: the first 200 KB of each.
 
+    What cannot be read, or has a name that no path may have, is left out.
+
     Raises `ToolDefinitionError` when there is no such directory, no text file in it, or more than 1,000 of them or 10 MB.
     """
     place = Root(folder, max_bytes=_MAX_BYTES)
     texts: dict[str, str] = {}
     total = 0
     for path in _paths(place):
-        texts[path] = place.read(path)[0].decode("utf-8", "replace")
+        try:
+            texts[path] = place.read(path)[0].decode("utf-8", "replace")
+        except (ToolRefusal, OSError):
+            continue
         total += len(texts[path])
         if len(texts) > _MAX_FILES or total > _MAX_TOTAL:
             raise ToolDefinitionError(
@@ -91,7 +96,11 @@ def read_documents(folder: Path) -> Mapping[str, str]:
 
 
 def _paths(place: Root, path: str = "") -> Iterator[str]:
-    for one in place.entries(path):
+    try:
+        entries = place.entries(path)
+    except (ToolRefusal, OSError):
+        return
+    for one in entries:
         inner = f"{path}/{one.name}" if path else one.name
         if one.name.startswith("."):
             continue
