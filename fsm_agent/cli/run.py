@@ -237,7 +237,7 @@ def report(result: RunResult, *, model: str, as_json: bool, quiet: bool, go_on: 
         for line in retelling(result):
             err().print(line)
     if not quiet or result.status is not Status.COMPLETED:
-        err().print(headline(result, stored=bool(go_on)))
+        err().print(headline(result))
         if result.status is Status.SUSPENDED:
             note(go_on or _LOST, "yellow")
     if as_json:

@@ -33,10 +33,10 @@ def tokens_text(total: int, estimated: int, budget: int | None = None) -> str:
     return f"{'~' if estimated else ''}{total:,}{of} tokens"
 
 
-def headline(result: RunResult, *, stored: bool = False) -> Text:
-    """How the run ended and why: `completed (answered): answered after 2 steps`. Of a `stored` run not how code goes on with it."""
+def headline(result: RunResult) -> Text:
+    """How the run ended and why: `completed (answered): answered after 2 steps`. Of one that waits not how code goes on with it."""
     reason = f" ({result.reason.value})" if result.reason is not None else ""
-    detail = result.detail.partition(RESUME)[0] if stored else result.detail
+    detail = result.detail.partition(RESUME)[0]
     return Text.assemble((f"{result.status.value}{reason}", f"bold {_STYLES[result.status]}"), f": {safe(detail)}")
 
 
