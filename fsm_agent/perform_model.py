@@ -192,22 +192,23 @@ class ModelPerformer:
         return outcome
 
     def _gives_way(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> bool:
-        """Whether the server refused what it can be asked without. It is asked again so, as a visible retry, and that is remembered."""
+        """Whether the server refused what it can be asked without. It is asked again so, as a visible retry, and that is remembered.
+
+        Also where that is known by now: runs that go on at the same time are refused for the same.
+        """
         model: Any = self._prepared.model
         gives_way = False
         said, refused = outcome.message, outcome.status in _REFUSED
-        formatted = effect.response_format is not None and self._constrain and refused
-        if formatted and any(word in said for word in _FORMAT_WORDS):
+        if effect.response_format is not None and refused and any(word in said for word in _FORMAT_WORDS):
             # It cannot constrain its replies.
             self._constrain, gives_way = False, True
-        tempered = effect.temperature is not None and self._tempered and (refused or outcome.error == "TypeError")
-        if tempered and "temperature" in said:
+        if effect.temperature is not None and (refused or outcome.error == "TypeError") and "temperature" in said:
             # The model takes no temperature, or not this one.
             self._tempered, gives_way = False, True
-        if streamed and refused and "stream_options" in said and getattr(model, "stream_usage", None):
+        if streamed and refused and "stream_options" in said and self._prepared.openai:
             # It does not report what a stream cost, which is estimated then. The model is a copy of ours.
             model.stream_usage, gives_way = False, True
-        ordered = not self._bridges and any(word in said for word in _ORDER_WORDS)
+        ordered = any(word in said for word in _ORDER_WORDS)
         if ordered and len(_bridged(effect.messages)) > len(effect.messages):
             # It takes no user's message right after a result, as Mistral's.
             self._bridges, gives_way = True, True

@@ -28,6 +28,7 @@ from tests.faults.kit import (
     assert_sendable,
     client,
     consistent,
+    in_thread,
     make,
     run,
 )
@@ -878,3 +879,23 @@ def test_r09_only_the_failed_call_of_a_batch_is_made_again(way: str) -> None:
     assert sorted(entry["n"] for entry in ledger.entries) == [1, 2, 2, 3]
     assert [message.text for message in answers_in(model.requests[1])] == ["did 1", "did 2", "did 3"]
     assert (result.tool_calls, result.status) == (4, Status.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    "said", ["response_format is not supported", "temperature does not support 0.5", "stream_options"]
+)
+def test_r04_runs_that_are_refused_together_each_go_on_without_it(said: str) -> None:
+    """What a server does not take is left out by every run that it has refused for it, not only by the first of them."""
+    together = threading.Barrier(4)
+
+    def strict(request: Any) -> Any:
+        if said.split(maxsplit=1)[0] in request.body:
+            together.wait(PATIENCE)
+            return fault.http_error(400, said)
+        return '{"action": "FINISH", "action_input": {"answer": "hello"}}'
+
+    with server(strict) as s:
+        agent = make(client(s), dialect="json_action", temperature=0.5)
+        joins = [in_thread(lambda: run(agent, "hi", "stream")) for _ in range(4)]
+        results = [join() for join in joins]
+    assert ([result.answer for result in results], s.count) == (["hello"] * 4, 8)
