@@ -475,6 +475,14 @@ def test_what_is_no_server_is_refused_when_the_tool_is_made(url: str, monkeypatc
         by_name("lightweight", [])
 
 
+@pytest.mark.parametrize("url", ["https://ann:hunter2@searx.example", "http://hunter2@localhost:8888"])
+def test_a_password_in_the_address_of_a_server_is_refused_and_not_told(url: str) -> None:
+    """It would never be sent, and each search would fail with it in the words that the model and the log get."""
+    with pytest.raises(ToolDefinitionError, match="a name or a password") as caught:
+        searxng(url)
+    assert "hunter2" not in str(caught.value)
+
+
 # ---------------------------------------------------------------- the documents
 
 

@@ -79,9 +79,15 @@ def searxng(url: str) -> Search:
     """Searches through a SearxNG server (`https://searx.example.org`), whose settings must allow the format json.
 
     The address is whoever set it up's, never the model's. A reply may have 2 MB and take 15 seconds; results that are no web address are
-    left out. Raises `ToolDefinitionError` for what is no address of a server.
+    left out. Raises `ToolDefinitionError` for what is no address of a server, and for one with a name or a password in it.
     """
     parts = urllib.parse.urlsplit(url)
+    if "@" in parts.netloc:  # no request would carry it, and the failure of each call would tell it
+        raise ToolDefinitionError(
+            f"{SEARCH_URL} has a name or a password in it, which is not sent: give the address without, or web_search a function of "
+            "your own that logs in",
+            tool="web_search",
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ToolDefinitionError(
             f"{SEARCH_URL} {url!r} is no address of a server; give one like http://localhost:8888", tool="web_search"
