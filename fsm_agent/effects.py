@@ -249,6 +249,7 @@ class Replied:
     `truncated`: the server says that it was cut. `refusal`: the model's own words for declining.
     `unreadable`: why the client library could make nothing of the reply. `prompt_tokens`: what the server reported, None when it did not.
     `opaque`: what the provider wants back with the calls (`fsm_agent.opaque`), as JSON data; None for most.
+    `id`: of the message, "" for none: who has shown its pieces knows it by that.
     """
 
     text: str
@@ -261,6 +262,7 @@ class Replied:
     unreadable: str = ""
     repairs: tuple[str, ...] = ()
     opaque: Mapping[str, Any] | None = None
+    id: str = ""
     at: float = 0.0
     kind: Literal["replied"] = "replied"
 

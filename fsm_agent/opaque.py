@@ -72,6 +72,7 @@ def restored(message: AIMessage, opaque: Mapping[str, Any]) -> AIMessage:
     return AIMessage(
         [one for one in blocks if one is not None] or message.content,
         tool_calls=message.tool_calls,
+        id=message.id,
         additional_kwargs=dict(opaque.get("additional_kwargs") or {}),
         response_metadata=dict(opaque.get("response_metadata") or {}),
     )

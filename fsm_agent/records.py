@@ -90,7 +90,8 @@ class RunResult(BaseModel):
     `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
     for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
     `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn
-    as valid LangChain messages; of a run that waits, what came before the reply that waits. `pending` is what a
+    as valid LangChain messages, at the end the answer as the user reads it: given back with a further question, they are the earlier
+    turn in any dialect; of a run that waits, what came before the reply that waits. `pending` is what a
     person is asked, for `suspended`, and `requests` the same call by call; `upcoming` are the calls that a paused run is
     about to execute. `trail_head` is the seal of the newest entry of the trail, "" without a store: kept elsewhere, it
     shows later that nothing was cut off. Times are seconds.

@@ -47,6 +47,7 @@ def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: fl
         finish=_finish(metadata),
         refusal=_refusal(message),
         opaque=opaque_of(message) if asked else None,
+        id=message.id or "",
         estimate=estimate,
         cap=cap,
         at=at,
@@ -105,6 +106,7 @@ class ChunkReader:
     whole: AIMessage | None = None
     more: list[AIMessageChunk] = field(default_factory=list)
     before: str = ""
+    id: str = ""
 
     @property
     def began(self) -> bool:
@@ -122,6 +124,7 @@ class ChunkReader:
             self.whole = chunk
             return text_of(chunk.content)
         text = text_of(chunk.content)
+        self.id = self.id or chunk.id or ""
         if isinstance(chunk, AIMessageChunk) and (self.more or is_opaque(chunk)):
             self.before = self.before if self.more else "".join(self.texts)
             self.more.append(chunk)
@@ -160,6 +163,7 @@ class ChunkReader:
             finish="length" if cut else self.finish,
             refusal=self.refusal,
             opaque=merged(self.more, self.before) if self.more and self.calls else None,
+            id=self.id,
             estimate=estimate,
             cap=cap,
             at=at,
@@ -198,6 +202,7 @@ def replied(
     cap: int | None,
     at: float,
     opaque: Mapping[str, Any] | None = None,
+    id: str = "",
 ) -> Replied:
     """A reply with these parts: its usage counted or estimated, marked as cut where its label or its length says so."""
     text, refusal = _seen(well_formed(text)), well_formed(refusal)
@@ -215,6 +220,7 @@ def replied(
         refusal=refusal,
         repairs=("cut_by_label",) if cut else (CAP_REACHED,) if capped else (),
         opaque=opaque,
+        id=well_formed(id),
         at=at,
     )
 

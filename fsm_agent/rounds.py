@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from langchain_core.messages import AIMessage
+
 from fsm_agent.context import Context
 from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Result
@@ -14,6 +16,7 @@ from fsm_agent.ladder import due_again
 
 __all__ = [
     "NOT_FAILURES",
+    "answer_message",
     "close_round",
     "closed",
     "executed_now",
@@ -92,6 +95,13 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
     results = [have.get(call.id) or not_executed(call, unanswered or ctx.texts.interrupted) for call in asked]
     messages = ctx.setup.dialect.keep_round(ctx.reply, asked, results, ctx.texts)
     return ctx.change(round=block("round", *messages, turn=ctx.turn), results=tuple(results), fresh=())
+
+
+def answer_message(ctx: Context, text: str) -> AIMessage:
+    """The answer as a message. Where the reply ends with it, it goes by the id under which the pieces of that may have been shown."""
+    reply = ctx.reply
+    shown = reply is not None and reply.id and reply.text.rstrip().endswith(text)
+    return AIMessage(text, id=reply.id) if reply is not None and shown else AIMessage(text)
 
 
 def closed(ctx: Context, *, executing: bool) -> tuple[Block, ...]:

@@ -12,14 +12,15 @@ from fsm_agent.context import Context
 from fsm_agent.effects import AskHuman, Broke, CallTools, Cancelled, Effect, Outcome, Result
 from fsm_agent.errors import RunError
 from fsm_agent.failures import words_of
-from fsm_agent.history import Block, block, flatten
+from fsm_agent.history import Block, block
 from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
+from fsm_agent.memory.rebuilt import told
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import RESUME, Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
-from fsm_agent.rounds import closed, runnable
+from fsm_agent.rounds import answer_message, closed, runnable
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail.changes import with_tools
@@ -267,6 +268,7 @@ class Run:
         # Of a run that waits only what came before: a call without a result is no valid history.
         history = self.closed_history() if self.state in TERMINAL else ctx.blocks
         blocks = [one for one in unsummarised(history) if one.turn == ctx.turn]
+        said = answer_message(ctx, ctx.answer or "") if self.answered else None
         return RunResult.made_of(
             run_id=ctx.run_id,
             thread_id=ctx.thread_id,
@@ -282,7 +284,7 @@ class Run:
             usage=ctx.usage,
             elapsed=self.job.now(),
             transitions=tuple(self.transitions),
-            messages=list(flatten(blocks)),
+            messages=told(blocks, said),
             calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
             pending=self.open_request,

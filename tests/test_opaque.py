@@ -181,3 +181,30 @@ def test_a_given_history_keeps_what_its_provider_wants() -> None:
     make(model, [add]).invoke({"messages": [*before, HumanMessage("And 2 + 2?")]})
     (back,) = [one for one in model.requests[0].messages if isinstance(one, AIMessage) and one.tool_calls]
     assert back.content == [REASONING]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_message_keeps_its_id(way: str) -> None:
+    """Who showed the pieces of a message as they came (LangGraph does) knows by its id that the history tells of no other."""
+    call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "call_1", "type": "tool_call"}
+    model = ScriptedModel([AIMessage("Let me see.", tool_calls=[call], id="one"), AIMessage("It is 3.", id="two")])
+    results: list[Any] = []
+    agent = make(model, [add])
+    if way in ("invoke", "ainvoke"):
+        results.append(agent.invoke("1 + 2?") if way == "invoke" else asyncio.run(agent.ainvoke("1 + 2?")))
+    elif way == "stream":
+        results += agent.stream("1 + 2?")
+    else:
+
+        async def read() -> None:
+            results.extend([item async for item in agent.astream("1 + 2?")])
+
+        asyncio.run(read())
+    assert [one.id for one in results[-1].messages if isinstance(one, AIMessage)] == ["one", "two"]
+
+
+def test_an_answer_that_is_told_otherwise_has_no_id_of_its_reply() -> None:
+    """The answer in a JSON reply is another text than the pieces that were shown: it is a message of its own."""
+    said = '{"action": "FINISH", "action_input": {"answer": "It is 3."}}'
+    result = make(ScriptedModel([AIMessage(said, id="one")]), [add], dialect="json_action").invoke("1 + 2?")
+    assert (result.answer, result.messages[-1].id) == ("It is 3.", None)

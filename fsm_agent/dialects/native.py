@@ -77,7 +77,7 @@ class Native:
         """The assistant message with its calls, and one tool message for each, in order."""
         _, text = split_thinking(reply.text)
         made = [{"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"} for call in calls]
-        asked = _asked("" if reply.calls == () else text, made)
+        asked = _asked("" if reply.calls == () else text, made, reply.id)
         if reply.opaque is not None and [one.id for one in reply.calls] == [call.id for call in calls]:
             asked = restored(asked, reply.opaque)
         answers = [_answer(call, result) for call, result in zip(calls, results, strict=True)]
@@ -96,15 +96,18 @@ class Native:
         return (_SAID.cast(content=text) if text.isascii() else AIMessage(text),)
 
 
-_ASKED: Final = Mould(AIMessage("text", tool_calls=[{"name": "name", "args": {}, "id": "id", "type": "tool_call"}]))
+_ASKED: Final = Mould(
+    AIMessage("text", id="id", tool_calls=[{"name": "name", "args": {}, "id": "id", "type": "tool_call"}])
+)
 _SAID: Final = Mould(AIMessage("text"))
 _ANSWER: Final = Mould(ToolMessage("text", tool_call_id="id", name="name", status="success"))
 
 
-def _asked(text: str, calls: list[dict[str, Any]]) -> AIMessage:
-    if calls and text.isascii() and not [one for one in calls if not (one["name"].isascii() and one["id"].isascii())]:
-        return _ASKED.cast(content=text, tool_calls=calls)
-    return AIMessage(text, tool_calls=calls)
+def _asked(text: str, calls: list[dict[str, Any]], message_id: str) -> AIMessage:
+    plain = text.isascii() and message_id.isascii()
+    if calls and plain and not [one for one in calls if not (one["name"].isascii() and one["id"].isascii())]:
+        return _ASKED.cast(content=text, tool_calls=calls, id=message_id or None)
+    return AIMessage(text, tool_calls=calls, id=message_id or None)
 
 
 def _answer(call: Call, result: Result) -> ToolMessage:

@@ -19,7 +19,7 @@ from fsm_agent.history import Block, BlockKind, block, call_ids, text_of
 from fsm_agent.language import Texts
 from fsm_agent.opaque import opaque_of
 
-__all__ = ["MARK", "marked", "rebuilt"]
+__all__ = ["MARK", "marked", "rebuilt", "told"]
 
 MARK: Final = "fsm_agent"
 """The key of `additional_kwargs` under which a message says which part of which kind of block it is."""
@@ -52,6 +52,28 @@ def marked(one: Block) -> list[BaseMessage]:
         message.model_copy(update={"additional_kwargs": {**message.additional_kwargs, MARK: mark}})
         for message, mark in zip(one.messages, marks, strict=True)
     ]
+
+
+def told(blocks: Sequence[Block], answer: AIMessage | None) -> list[AnyMessage]:
+    """The messages of a turn for its result: `answer` as the user reads it, and with its mark what would be taken for something else.
+
+    Given back as messages, they are rebuilt as the dialect had them.
+    """
+    messages: list[AnyMessage] = []
+    for one in blocks:
+        if one.kind == "answer" and answer is not None:
+            messages.append(answer)
+        elif one.kind == "task" or _speaks_for_itself(one):
+            messages += one.messages
+        else:
+            messages += cast("list[AnyMessage]", marked(one))
+    return messages
+
+
+def _speaks_for_itself(one: Block) -> bool:
+    """True for a round of LangChain's own messages."""
+    first, *others = one.messages
+    return isinstance(first, AIMessage) and bool(first.tool_calls) and all(isinstance(x, ToolMessage) for x in others)
 
 
 def rebuilt(messages: Sequence[BaseMessage], dialect: Dialect, texts: Texts) -> tuple[Block, ...]:

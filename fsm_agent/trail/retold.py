@@ -10,10 +10,10 @@ from typing import Any, Final
 from langchain_core.messages import AnyMessage
 
 from fsm_agent.alphabet import TERMINAL, State
-from fsm_agent.history import block, flatten
+from fsm_agent.memory.rebuilt import told
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.redact import redact_text
-from fsm_agent.rounds import closed
+from fsm_agent.rounds import answer_message, closed
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import Folded
 
@@ -69,7 +69,5 @@ def spoken(folded: Folded) -> tuple[AnyMessage, ...]:
     ctx = folded.ctx
     executing = bool(folded.transitions) and folded.transitions[-1].source is State.EXECUTE
     history = closed(ctx, executing=executing) if folded.state in TERMINAL else ctx.blocks
-    blocks = [one for one in unsummarised(history) if one.turn == ctx.turn]
-    if folded.answer is not None:
-        blocks.append(block("answer", *ctx.setup.dialect.keep_answer(folded.answer), turn=ctx.turn))
-    return flatten(blocks)
+    messages = told([one for one in unsummarised(history) if one.turn == ctx.turn], None)
+    return (*messages, *([] if folded.answer is None else [answer_message(ctx, folded.answer)]))

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from fsm_agent import Approve, tool
 from fsm_agent.errors import RunBusy
@@ -114,3 +115,36 @@ def test_a_store_of_ones_own_is_used() -> None:
         run(agent, "second", "invoke", RUN)
     assert store.log == [("open", "t", "r"), ("close", "t", "r")] * 2
     assert "first" in model.requests[1].text
+
+
+SAID: dict[str, list[Any]] = {
+    "native": [call("add", a=1, b=2), "It is 3.", "It is 4."],
+    "json_action": [
+        '{"action": "add", "action_input": {"a": 1, "b": 2}}',
+        '{"action": "FINISH", "action_input": {"answer": "It is 3."}}',
+        '{"action": "FINISH", "action_input": {"answer": "It is 4."}}',
+    ],
+    "react": [
+        'Thought: so\nAction: add\nAction Input: {"a": 1, "b": 2}',
+        "Thought: so\nFinal Answer: It is 3.",
+        "Thought: so\nFinal Answer: It is 4.",
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", SAID)
+@pytest.mark.parametrize("before", [[], [""]], ids=["at once", "after an empty reply"])
+def test_messages_of_a_result_can_be_given_back(dialect: str, before: list[Any]) -> None:
+    """A graph that keeps the messages of an agent asks its model what a thread of its own would: calls, notes and answers alike."""
+    kept = ScriptedModel([*before, *SAID[dialect]])
+    agent = make(kept, [add], dialect=dialect)
+    agent.invoke("1 + 2?", THREAD)
+    agent.invoke("And 2 + 2?", THREAD)
+    given = ScriptedModel([*before, *SAID[dialect]])
+    agent = make(given, [add], dialect=dialect)
+    first = agent.invoke("1 + 2?")
+    second = agent.invoke({"messages": [*first.messages, HumanMessage("And 2 + 2?")]})
+    assert [(one.type, one.content) for one in given.requests[-1].messages] == [
+        (one.type, one.content) for one in kept.requests[-1].messages
+    ]
+    assert (first.messages[-1].content, second.messages[-1].content) == ("It is 3.", "It is 4.")

@@ -44,17 +44,18 @@ def _same(made: BaseMessage, built: BaseMessage) -> None:
     call_id=TEXT,
     arguments=st.dictionaries(TEXT, SCALARS.filter(lambda one: not isinstance(one, float))),
     ok=st.booleans(),
+    message_id=TEXT,
 )
 def test_the_messages_of_a_round_are_those_that_their_constructors_make(
-    text: str, name: str, call_id: str, arguments: dict[str, Any], ok: bool
+    text: str, name: str, call_id: str, arguments: dict[str, Any], ok: bool, message_id: str
 ) -> None:
     """Field by field, private parts included, for any text."""
     one = Call(id=call_id, name=name, tool=name, arguments=arguments)
     result = Result(call_id=call_id, tool=name, ok=ok, text=text)
-    reply = Replied(text=text.replace("<", ""), calls=(RawCall(call_id, name, arguments),))
+    reply = Replied(text=text.replace("<", ""), calls=(RawCall(call_id, name, arguments),), id=message_id)
     asked, answer = Native().keep_round(reply, [one], [result], EN)
     made = [{"name": name, "args": arguments, "id": call_id, "type": "tool_call"}]
-    _same(asked, AIMessage(reply.text, tool_calls=made))
+    _same(asked, AIMessage(reply.text, tool_calls=made, id=message_id or None))
     status: Any = "success" if ok else "error"
     _same(answer, ToolMessage(text or "(empty)", tool_call_id=call_id, name=name, status=status))
     for system in one_system(text):
