@@ -15,18 +15,23 @@ __all__ = ["CallInfo", "ToolRefusal", "calling", "current_call"]
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInfo:
-    """One execution of one tool call. Every field has a neutral default: outside a run a tool sees `CallInfo()`."""
+    """One execution of one tool call. Every field has a neutral default: outside a run a tool sees `CallInfo()`.
+
+    Attributes:
+        run_id: Of the run.
+        call_id: Of the call.
+        attempt: 1 for the first try, 2 for the first retry.
+        idempotency_key: The same for every attempt at one call, also after a resume: what to send to a service that deduplicates.
+        config: The `RunnableConfig` of the run, handed to a parameter of that type.
+        manager: Makes LangChain's callback manager of this call, async or not, for a parameter `run_manager`.
+    """
 
     run_id: str = ""
     call_id: str = ""
     attempt: int = 1
-    """1 for the first try, 2 for the first retry."""
     idempotency_key: str = ""
-    """The same for every attempt at one call, also after a resume: what to send to a service that deduplicates."""
     config: Mapping[str, Any] | None = None
-    """The `RunnableConfig` of the run, handed to a parameter of that type."""
     manager: Callable[[bool], Any] | None = None
-    """Makes LangChain's callback manager of this call, async or not, for a parameter `run_manager`."""
 
 
 class ToolRefusal(ValueError):
