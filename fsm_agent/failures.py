@@ -132,13 +132,15 @@ def _said(error: Exception) -> str:
 
 
 def _told(body: object, depth: int = 4) -> str:
-    """The message in the body of an error. Nothing else of it: a server that checks its input may quote the prompt."""
+    """The message in the body of an error, and the field that it is about. Nothing else of it: a server may quote the prompt."""
     if isinstance(body, str):
         return body.strip()[:_READ_CHARS]
     if depth == 0 or not isinstance(body, Mapping | list):
         return ""
     parts = [body[key] for key in _MESSAGE_KEYS if key in body] if isinstance(body, Mapping) else body[:_PARTS]
-    return "; ".join([told for part in parts if (told := _told(part, depth - 1))])
+    said = "; ".join([told for part in parts if (told := _told(part, depth - 1))])
+    where = body.get("loc") if isinstance(body, Mapping) else None
+    return f"{'.'.join(map(str, where))}: {said}" if said and isinstance(where, list) else said
 
 
 def words_of(error: BaseException) -> str:

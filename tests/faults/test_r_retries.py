@@ -281,7 +281,8 @@ def test_r04_the_cause_is_in_the_result_however_a_server_puts_it(body: Any, way:
     page = body if isinstance(body, str) else json.dumps(body)
     with server([fault.raw(page, status=400)]) as s:
         result = run(make(client(s)), "hi", way)
-    assert "Error code: 400 - no such model" in result.detail
+    field = "body.model: " if "loc" in page else ""
+    assert f"Error code: 400 - {field}no such model" in result.detail
     assert "the prompt" not in result.detail
 
 
