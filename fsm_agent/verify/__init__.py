@@ -7,7 +7,7 @@ more behaviours than real runs have: what never happens here never happens.
 
 The cost does not grow with `max_steps` (steps are a measure beside the graph, and the longest path is continued once it grows evenly),
 nor with `max_tool_calls`, `token_budget` and times. It grows with the product of `abort_after`, `no_progress_steps`, `max_nudges`,
-`max_degradations` and, more gently, retries: three seconds for the defaults, about 16,000 configurations; a `deadline` doubles
+`max_degradations` and, more gently, retries: three seconds for the defaults, about 15,000 configurations; a `deadline` doubles
 it. Past `most` configurations, or a product that must lead there, it is refused with `DefinitionError` instead.
 """
 

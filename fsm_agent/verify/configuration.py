@@ -112,6 +112,8 @@ def settled(config: Config, bounds: Bounds) -> Config:
     elif state is State.PLAN:
         failure, counted = of if of == "model" else "", of == "model"
     elif state is State.DEGRADE:
+        # Failures go down the ladder; a limit asks for an answer, whatever failed.
+        of = of if config.caused == "failures" else ""
         failure, counted = of, False
     elif state is State.RETRY:
         failure, counted = of, True

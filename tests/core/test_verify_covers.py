@@ -203,3 +203,16 @@ def test_rare_ways_are_explored_too(script: tuple[Line, ...]) -> None:
     moments = play(*script, ctx=start(setup))
     assert len(moments) > len(script)
     assert_covered(setup, [one.fired.row for one in moments], [one.fired.ctx for one in moments])
+
+
+@pytest.mark.parametrize(
+    "failed", [(asks(call("look", x=1)),), (LOOK, fails())], ids=["a refused call", "a failed call"]
+)
+def test_a_stop_after_a_failed_round_is_explored(failed: tuple[Line, ...]) -> None:
+    """The model may say not to go on whatever failed in the round before: the answer that it is asked for does not depend on that."""
+    stop = says('{"go_on": false, "next_tool": null}')
+    limits = LOW.replace(degrade_after=2)
+    setup = make_setup(limits=limits, tools=ALL_TOOLS, ladder=RUNGS, reflect=Reflect(every=1, most=1))
+    moments = play(*failed, stop, says("3"), ctx=start(setup))
+    assert [one.fired.row.target for one in moments][-5:] == ["PLAN", "DEGRADE", "PLAN", "VALIDATE", "FINISH"]
+    assert_covered(setup, [one.fired.row for one in moments], [one.fired.ctx for one in moments])
