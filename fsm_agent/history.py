@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from fsm_agent.frozen import quick
 
 __all__ = [
+    "THOUGHTS",
     "Block",
     "Mould",
     "block",
@@ -29,6 +30,8 @@ __all__ = [
 
 M = TypeVar("M", bound=BaseMessage)
 BlockKind = Literal["task", "round", "answer", "note", "summary"]
+THOUGHTS: Final = "reasoning_content"
+"""The key of `additional_kwargs`, and the field of OpenAI-like servers, with what a model thought."""
 _PER_MESSAGE = 4
 _written = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _IMAGE_TOKENS = 1_000
@@ -108,6 +111,8 @@ def estimate_tokens(messages: Iterable[AnyMessage], count: Callable[[str], int] 
             else:
                 total += _IMAGE_TOKENS * sum(1 for part in content if isinstance(part, dict) and "text" not in part)
         if type(message) is not ToolMessage and isinstance(message, AIMessage):
+            if message.additional_kwargs:
+                total += count(str(message.additional_kwargs.get(THOUGHTS) or ""))
             for call in message.tool_calls:
                 total += 8 + count(call["name"]) + count(_written(call["args"]))
     return total

@@ -18,6 +18,7 @@ from langchain_core.runnables.config import merge_configs
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
 from fsm_agent.failures import failed
+from fsm_agent.history import THOUGHTS
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
@@ -40,8 +41,8 @@ _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 class ModelPerformer:
     """Performs `CallModel`. One for each agent.
 
-    It remembers only what the server does not take: a response format, a temperature, to be asked for the usage of a stream, and a
-    user's message right after a result.
+    It remembers only what the server does not take: a response format, a temperature, to be asked for the usage of a stream, what its
+    model thought, and a user's message right after a result.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class ModelPerformer:
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
         self._constrain = prepared.openai
         self._tempered = True
+        self._thoughtful = True
         # Mistral's models by their names: a refusal may be the last failure that a run has left. Other servers are known by theirs.
         self._bridges = _MISTRALS in _name_of(prepared.model).lower()
         self._at: dict[float, BaseChatModel] = {}
@@ -142,7 +144,8 @@ class ModelPerformer:
         return await model.ainvoke(messages, self._config(job), **kwargs, **self._whole())
 
     def _messages(self, effect: CallModel) -> list[AnyMessage]:
-        return _bridged(effect.messages) if self._bridges else list(effect.messages)
+        messages = _bridged(effect.messages) if self._bridges else list(effect.messages)
+        return messages if self._thoughtful else [_thoughtless(one) for one in messages]
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
@@ -208,6 +211,9 @@ class ModelPerformer:
         if streamed and refused and "stream_options" in said and self._prepared.openai:
             # It does not report what a stream cost, which is estimated then. The model is a copy of ours.
             model.stream_usage, gives_way = False, True
+        if refused and THOUGHTS in said and any(THOUGHTS in one.additional_kwargs for one in effect.messages):
+            # It gives what its model thought, and does not want it back.
+            self._thoughtful, gives_way = False, True
         ordered = any(word in said for word in _ORDER_WORDS)
         if ordered and len(_bridged(effect.messages)) > len(effect.messages):
             # It takes no user's message right after a result, as Mistral's.
@@ -301,6 +307,11 @@ def _schema(tool: Tool) -> dict[str, Any]:
 
 def _name_of(model: object) -> str:
     return str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")
+
+
+def _thoughtless(message: AnyMessage) -> AnyMessage:
+    kept = {name: one for name, one in message.additional_kwargs.items() if name != THOUGHTS}
+    return message.model_copy(update={"additional_kwargs": kept})
 
 
 def _bridged(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

@@ -1,8 +1,9 @@
 """What the OpenAI client of LangChain loses between the wire and the message, kept on our copy of the model.
 
 Read in a whole reply: the raw text of each call's arguments (the client turns `[]`, `0` and `null` into `{}` without a word) and the
-order of the calls. Read in a stream: a refusal. Sent: a message with calls and no text goes out with `""`, because some servers refuse a
-null and others drop the message. What the client would raise over, so that the reply would be lost to it, is put otherwise or taken out:
+order of the calls. Read in a stream: a refusal. Read in both, and sent back with the calls: what the model thought, which servers of
+thinking models (DeepSeek, Kimi) ask for. Sent: a message with calls and no text goes out with `""`, because some servers refuse a null
+and others drop the message. What the client would raise over, so that the reply would be lost to it, is put otherwise or taken out:
 arguments that a server sends as an object, ids that are numbers, odd usage reports. If the client is built otherwise than expected,
 nothing is changed.
 """
@@ -13,7 +14,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from langchain_core.messages import AIMessage, BaseMessage
 from pydantic import ValidationError
+
+from fsm_agent.history import THOUGHTS
 
 __all__ = ["RAW_CALLS", "attach"]
 
@@ -39,7 +43,9 @@ def _keeping(create: Callable[..., Any]) -> Callable[..., Any]:
             result = create(_without_arguments(_body(readable)), *args, **kwargs)
         body = _body(response)
         for generation, choice in zip(result.generations, body.get("choices") or (), strict=False):
-            calls = (choice.get("message") or {}).get("tool_calls") or ()
+            said = choice.get("message") or {}
+            _keep_thoughts(generation.message, said)
+            calls = said.get("tool_calls") or ()
             raw = [_raw(call) for call in calls if isinstance(call, Mapping)]
             if raw:
                 generation.message.additional_kwargs[RAW_CALLS] = raw
@@ -79,17 +85,28 @@ def _written(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**call, "id": call_id if call_id is None else str(call_id), "function": function}
 
 
+def _keep_thoughts(message: BaseMessage, said: Mapping[str, Any]) -> None:
+    thoughts = said.get(THOUGHTS)
+    if isinstance(thoughts, str) and thoughts:
+        message.additional_kwargs[THOUGHTS] = thoughts
+
+
 def _raw(call: Mapping[str, Any]) -> tuple[str, str, Any]:
     function = call.get("function") or {}
     return str(call.get("id") or ""), str(function.get("name") or ""), function.get("arguments")
 
 
 def _filling(payload: Callable[..., Any]) -> Callable[..., Any]:
-    def filled(*args: Any, **kwargs: Any) -> Any:
-        made = payload(*args, **kwargs)
-        for message in made.get("messages") or ():
+    def filled(given: Any, *args: Any, **kwargs: Any) -> Any:
+        made = payload(given, *args, **kwargs)
+        messages = made.get("messages") or ()
+        for message in messages:
             if message.get("role") == "assistant" and message.get("content", "") is None:
                 message["content"] = ""
+        if isinstance(given, list) and len(given) == len(messages):
+            for message, source in zip(messages, given, strict=True):
+                if isinstance(source, AIMessage) and THOUGHTS in source.additional_kwargs:
+                    message[THOUGHTS] = source.additional_kwargs[THOUGHTS]
         return made
 
     return filled
@@ -104,6 +121,8 @@ def _sparing(convert: Callable[..., Any]) -> Callable[..., Any]:
         made = convert(_readable(chunk), *args, **kwargs)
         if made is not None and delta.get("refusal"):
             made.message.additional_kwargs["refusal"] = delta["refusal"]
+        if made is not None:
+            _keep_thoughts(made.message, delta)
         return made
 
     return converted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,13 @@ import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 
 from fsm_agent import Agent, Edit, Status, tool
+from fsm_agent.history import estimate_tokens
 from fsm_agent.opaque import merged, opaque_of, restored
 from fsm_agent.replies import ChunkReader
-from fsm_agent.testing import ScriptedModel
-from tests.agent.kit import RUN, WAYS, add, make
+from fsm_agent.testing import ScriptedModel, ServerRequest, call, fault, server
+from fsm_agent.testing.wire import Sending, as_sending
+from tests.agent.kit import RUN, THREAD, WAYS, add, make, run
+from tests.faults.kit import client
 
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "I should add.", "signature": "c2ln"}
 REASONING: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
@@ -27,19 +30,7 @@ def asked(*before: Any, block: dict[str, Any] | None = None, **more: Any) -> AIM
 
 def sent_back(agent: Agent, model: ScriptedModel, way: str) -> AIMessage:
     """What the second request of a run in this `way` holds for the reply of the first."""
-    if way == "invoke":
-        agent.invoke("1 + 2?")
-    elif way == "ainvoke":
-        asyncio.run(agent.ainvoke("1 + 2?"))
-    elif way == "stream":
-        list(agent.stream("1 + 2?"))
-    else:
-
-        async def read() -> None:
-            async for _ in agent.astream("1 + 2?"):
-                pass
-
-        asyncio.run(read())
+    run(agent, "1 + 2?", way)
     (message,) = [one for one in model.requests[1].messages if isinstance(one, AIMessage)]
     return message
 
@@ -188,19 +179,8 @@ def test_a_message_keeps_its_id(way: str) -> None:
     """Who showed the pieces of a message as they came (LangGraph does) knows by its id that the history tells of no other."""
     call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "call_1", "type": "tool_call"}
     model = ScriptedModel([AIMessage("Let me see.", tool_calls=[call], id="one"), AIMessage("It is 3.", id="two")])
-    results: list[Any] = []
-    agent = make(model, [add])
-    if way in ("invoke", "ainvoke"):
-        results.append(agent.invoke("1 + 2?") if way == "invoke" else asyncio.run(agent.ainvoke("1 + 2?")))
-    elif way == "stream":
-        results += agent.stream("1 + 2?")
-    else:
-
-        async def read() -> None:
-            results.extend([item async for item in agent.astream("1 + 2?")])
-
-        asyncio.run(read())
-    assert [one.id for one in results[-1].messages if isinstance(one, AIMessage)] == ["one", "two"]
+    result = run(make(model, [add]), "1 + 2?", way)
+    assert [one.id for one in result.messages if isinstance(one, AIMessage)] == ["one", "two"]
 
 
 def test_an_answer_that_is_told_otherwise_has_no_id_of_its_reply() -> None:
@@ -208,3 +188,53 @@ def test_an_answer_that_is_told_otherwise_has_no_id_of_its_reply() -> None:
     said = '{"action": "FINISH", "action_input": {"answer": "It is 3."}}'
     result = make(ScriptedModel([AIMessage(said, id="one")]), [add], dialect="json_action").invoke("1 + 2?")
     assert (result.answer, result.messages[-1].id) == ("It is 3.", None)
+
+
+def thinking(item: Any) -> Sending:
+    """The reply as servers of thinking models send it, whole or in pieces."""
+    pieces = ["I should ", "add."]
+
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        for choice in body["choices"]:
+            if "message" in choice:
+                choice["message"]["reasoning_content"] = "".join(pieces)
+            elif pieces:
+                choice["delta"]["reasoning_content"] = pieces.pop(0)
+        return body
+
+    return replace(as_sending(item), edits=(edit,))
+
+
+def thoughts_sent(request: ServerRequest) -> list[Any]:
+    """What the assistant's messages of a request say that the model thought."""
+    return [one.get("reasoning_content") for one in request.body["messages"] if one["role"] == "assistant"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_model_behind_a_server_thought_goes_back_with_its_calls(way: str) -> None:
+    """DeepSeek and Kimi refuse the next request without `reasoning_content`, which LangChain's client drops; an answer needs none."""
+    with server([thinking(call("add", a=1, b=2)), thinking("It is 3."), "It is 3 still."]) as s:
+        agent = make(client(s), [add])
+        assert run(agent, "1 + 2?", way, THREAD).answer == "It is 3."
+        assert run(agent, "Sure?", way, THREAD).answer == "It is 3 still."
+        assert [thoughts_sent(one) for one in s.requests] == [[], ["I should add."], ["I should add.", None]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_that_does_not_want_thoughts_back_is_asked_without(way: str) -> None:
+    """One that gives `reasoning_content` and refuses it is asked again without it, as a visible retry, and from then on."""
+    refusal = fault.bad_request("Unknown parameter: 'messages[2].reasoning_content'.")
+    said = thinking(call("add", a=1, b=2)), refusal, thinking(call("add", a=2, b=2)), "It is 4."
+    with server(said) as s:
+        result = run(make(client(s), [add]), "1 + 2?", way)
+        assert (result.answer, result.model_calls) == ("It is 4.", 4)
+        assert [thoughts_sent(one) for one in s.requests[1:]] == [["I should add."], [None], [None, None]]
+
+
+def test_what_a_model_thought_is_counted() -> None:
+    """The estimate of a prompt holds what goes back of the model's thinking: a window that leaves it out is passed."""
+    call_ = {"name": "add", "args": {}, "id": "call_1", "type": "tool_call"}
+    plain = AIMessage("", tool_calls=[call_])
+    beside = AIMessage("", tool_calls=[call_], additional_kwargs={"reasoning_content": "word " * 400})
+    inside = AIMessage([{"type": "thinking", "thinking": "word " * 400}], tool_calls=[call_])
+    assert estimate_tokens([beside]) == estimate_tokens([inside]) == estimate_tokens([plain]) + 500

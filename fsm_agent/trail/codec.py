@@ -110,7 +110,7 @@ def why(call: Call) -> str:
 
 
 def _digest(messages: Sequence[AnyMessage]) -> str:
-    """SHA-256 over what the model is sent: of each message its kind, its content and its calls."""
+    """SHA-256 over what the model is sent: of each message its kind, its text and its calls."""
     sent = [
         [
             one.type,
