@@ -85,7 +85,7 @@ _VALUE = re.compile(
     re.DOTALL,
 )
 # A parameter of such a header may be quoted: `Authorization: Token token="..."`.
-_LINE = re.compile(r"\[redacted\]|(?P<bare>(?:[ \t,][a-z][A-Za-z_]{0,24}=\"[^\"\r\n]*+\"|[^\r\n\"'])++)")
+_LINE = re.compile(r"\[redacted\]|(?P<bare>(?:(?<=[ \t,;:])[A-Za-z][\w-]{0,24}=\"[^\"\r\n]*+\"|[^\r\n\"'])++)")
 SEPARATORS: Final = ("=", ":", "--", "<", "：", "＝")
 # Where a token may start: not inside a word, unless what is before it is an escaped line end or a percent-encoded sign.
 _START = r"(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"

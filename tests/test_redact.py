@@ -157,6 +157,7 @@ def test_a_token_is_hidden_by_its_look_wherever_it_stands(kind: str, around: str
         (f"redis://:p@{LEAK}@localhost:6379/0", "redis://:[redacted]@localhost:6379/0"),
         (f"Authorization: Digest u=a, r={LEAK}\nAccept: x", "Authorization: [redacted]\nAccept: x"),
         (f"Cookie: a=1; b={LEAK}\r\nAccept: x", "Cookie: [redacted]\r\nAccept: x"),
+        (f'Cookie: sid="{LEAK}"; b="{LEAK}"', "Cookie: [redacted]"),
         (f"token=Bearer {LEAK}", "token=[redacted]"),
         (f'Authorization: Token token="{LEAK}", nonce="{LEAK}"', "Authorization: [redacted]"),
         (f"api_key = f\"{LEAK}\"; token = b'{LEAK}'", "api_key = f\"[redacted]\"; token = b'[redacted]'"),
