@@ -85,7 +85,7 @@ def _shown(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url.rpartition("@")[2]
+        return url.rpartition("@")[2].partition("?")[0]
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 

@@ -240,10 +240,8 @@ def _refold(
 
 
 def _needs_code(entries: Sequence[Entry]) -> bool:
+    """As `needs_code`; False for tools that are none, which the damage that was met tells of."""
     try:
         return needs_code(entries)
-    except (
-        KeyError,
-        TypeError,
-    ):  # tools that are none: that the entry does not hold what it should is a finding already
+    except (KeyError, TypeError):
         return False

@@ -33,10 +33,10 @@ def human_entry(entry: Entry, *, unredacted: bool = False) -> str:
     body = entry.body
     match entry.kind:
         case "decided":
-            told = body["decision"]
-            extra = str(told.get("reason") or told.get("text") or "")
+            decision = body["decision"]
+            extra = str(decision.get("reason") or decision.get("text") or "")
             extra = extra if unredacted else redact_text(extra)
-            return f"{_DECISIONS.get(told['kind'], told['kind'])} {body['call_id']}{_by(body)}{f': {extra}' if extra else ''}"
+            return f"{_DECISIONS.get(decision['kind'], decision['kind'])} {body['call_id']}{_by(body)}{f': {extra}' if extra else ''}"
         case "resumed":
             return f"resumed{_by(body)}"
         case "paused":

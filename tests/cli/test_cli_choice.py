@@ -92,11 +92,18 @@ def test_a_server_that_is_down_is_named_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://x:99999/v1", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:8080", "ftp://x/v1", "http://", "http://x:99999/v1", "file:///etc/passwd"),
+        "http://me:hunter2@[::1/v1?api_key=hunter2",
+    ],
+)
 def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
-    """A base URL is checked before anything is asked of it."""
-    with pytest.raises(ModelError, match="give one like"):
+    """A base URL is checked before anything is asked of it, and shown without its secrets."""
+    with pytest.raises(ModelError, match="give one like") as caught:
         choose("m", url, {})
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_model_of_this_machine_takes_no_base_url() -> None:
