@@ -94,7 +94,7 @@ def decide(
     going: Going,
     *,
     every: bool = False,
-    digest: str = "",
+    digest: str | None = None,
     go_on: bool = True,
 ) -> int:
     """Write down a decision about one call (or `every` one that waits), and with `go_on` go on when it was the last. Returns the exit code.
@@ -157,8 +157,8 @@ def _meant(stored: Stored, call: str | None) -> Request:
     raise RunError(f"{'several calls begin with' if found else 'no call'} {call!r}; the calls that wait are {listed}")
 
 
-def _check_digest(one: Request, digest: str) -> None:
-    if digest and (len(digest) < _SHORTEST_DIGEST or not one.digest.startswith(digest.lower())):
+def _check_digest(one: Request, digest: str | None) -> None:
+    if digest is not None and (len(digest) < _SHORTEST_DIGEST or not one.digest.startswith(digest.lower())):
         raise RunError(f"call {one.call_id} waits with another digest now, {one.digest[:16]}: look at it again")
 
 

@@ -27,7 +27,7 @@ def _approve(
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
     chosen = decide.approving
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest or "", go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest, go_on=go_on))
 
 
 def _deny(
@@ -46,7 +46,7 @@ def _deny(
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
     chosen = decide.denying(reason, stop=stop)
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest or "", go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, every=every, digest=digest, go_on=go_on))
 
 
 def _edit(
@@ -65,7 +65,7 @@ def _edit(
     from fsm_agent.cli import decide  # noqa: PLC0415 - the engine, for commands that run it
 
     chosen = decide.editing(decide.edited_arguments(args))
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest or "", go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest, go_on=go_on))
 
 
 def _answer(
@@ -87,7 +87,7 @@ def _answer(
 
     call, text = decide.call_and_text(words)
     chosen = decide.answering(text)
-    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest or "", go_on=go_on))
+    raise typer.Exit(decide.decide(store, run, call, chosen, going, digest=digest, go_on=go_on))
 
 
 def _resume(

@@ -39,6 +39,7 @@ __all__ = [
     "Thread",
     "Tools",
     "directory",
+    "filled",
     "in_place_of",
     "switched_off",
     "with_limits",
@@ -49,11 +50,16 @@ _MODELS: Final = "openai:NAME, local:1.5b, local:0.5b, a GGUF file, or with --ba
 _KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
 
 
+def filled(text: str) -> str:
+    """What an option says. Raises `BadParameter` for an empty text: a variable that is not set must not switch a check off."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty; give it a value, or leave the option out")
+    return text
+
+
 def directory(text: str) -> Path:
-    """What an option for a directory says. Raises `BadParameter` for an empty text, which a variable that is not set gives."""
-    if not text:
-        raise typer.BadParameter("it names nothing; give a directory, or leave the option out")
-    return Path(text)
+    """The directory that an option names. Raises as `filled`."""
+    return Path(filled(text))
 
 
 GivenLimits = dict[str, str | None]

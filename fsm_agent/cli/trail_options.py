@@ -12,8 +12,7 @@ import typer
 
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Given, Going, Policy, os_user
-from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, directory, in_place_of
-from fsm_agent.errors import DefinitionError
+from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, directory, filled, in_place_of
 
 __all__ = [
     "All",
@@ -28,14 +27,6 @@ __all__ = [
     "with_going",
 ]
 
-
-def _filled(value: str | None, option: typer.CallbackParam) -> str | None:
-    """What was given. Raises `DefinitionError` for an empty text: a variable that failed to load must not switch a check off."""
-    if value is not None and not value.strip():
-        raise DefinitionError(f"{option.opts[0]} is empty: give it a value, or leave it out")
-    return value
-
-
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its beginning.", show_default=False)]
 Call = Annotated[
     str | None,
@@ -46,18 +37,18 @@ Call = Annotated[
 By = Annotated[
     str | None,
     typer.Option(
+        parser=filled,
         metavar="NAME",
         help="Who decides, for the trail. Default: the user of the system.",
-        callback=_filled,
         show_default=False,
     ),
 ]
 Digest = Annotated[
     str | None,
     typer.Option(
+        parser=filled,
         metavar="HEX",
         help="What show says of the call: refuse when it waits with another.",
-        callback=_filled,
         show_default=False,
     ),
 ]
@@ -106,9 +97,9 @@ Approval = Annotated[
 Head = Annotated[
     str | None,
     typer.Option(
+        parser=filled,
         metavar="SEAL",
         help="A seal that was kept elsewhere: shows that nothing was cut off.",
-        callback=_filled,
         show_default=False,
     ),
 ]

@@ -251,7 +251,7 @@ def test_an_option_for_a_directory_that_names_nothing_is_refused(args: list[str]
     """A variable that is not set does not open the current directory to a model."""
     done = fsm(*args, "")
     assert (done.code, done.out) == (2, "")
-    assert "it names nothing" in done.err
+    assert "it is empty" in done.err
 
 
 def test_an_unknown_option_exits_with_2() -> None:
