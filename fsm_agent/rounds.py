@@ -100,8 +100,9 @@ def close_round(ctx: Context, *, unanswered: str = "") -> Context:
 def answer_message(ctx: Context, text: str) -> AIMessage:
     """The answer as a message. Where the reply ends with it, it goes by the id under which the pieces of that may have been shown."""
     reply = ctx.reply
-    shown = reply is not None and reply.id and reply.text.rstrip().endswith(text)
-    return AIMessage(text, id=reply.id) if reply is not None and shown else AIMessage(text)
+    if reply is not None and reply.text.rstrip().endswith(text):
+        return AIMessage(text, id=reply.id or None)
+    return AIMessage(text)
 
 
 def closed(ctx: Context, *, executing: bool) -> tuple[Block, ...]:

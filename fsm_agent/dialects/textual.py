@@ -64,10 +64,10 @@ def known_so_far(prompt: Prompt, finish: str) -> tuple[AnyMessage, ...]:
     return (HumanMessage(told),)
 
 
-def in_short(task: str) -> str:
-    """The task as it is repeated below the history, where it stands whole: a very long one without its middle."""
-    half = _TASK_CHARS // 2
-    return task if len(task) <= _TASK_CHARS else f"{task[:half]} [...] {task[-half:]}"
+def in_short(text: str, chars: int = _TASK_CHARS) -> str:
+    """`text` of at most `chars` characters (as a task is repeated below the history, where it stands whole), else without its middle."""
+    half = chars // 2
+    return text if len(text) <= chars else f"{text[:half]} [...] {text[-half:]}"
 
 
 def written(tool: str, arguments: Mapping[str, Any]) -> str:
