@@ -93,8 +93,8 @@ def test_a_server_answers_on_the_loopback_and_stops(folder: Path) -> None:
         props = server.props()
         assert (props["ctx"], props["parallel"], props["threads"]) == (2048, 2, 3)
         assert (props["temp"], props["hosts"]) == (0.0, ["127.0.0.1"])
-        assert "a library that prints to standard output" in server.log()
         pid = server.pid
+    assert "a library that prints to standard output" in server.log()
     assert not server.running
     assert not alive(pid)
     assert not server.healthy()
