@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from inspect import getattr_static, iscoroutinefunction
+from inspect import getattr_static
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -16,6 +16,7 @@ from fsm_agent.memory.views import Memory, Window, is_memory
 from fsm_agent.reflection import Reflect
 from fsm_agent.rows import Row
 from fsm_agent.temperature import Cooling, Temperature, check_temperature
+from fsm_agent.tools.injection import is_async
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
@@ -45,7 +46,7 @@ def _logger(given: Any) -> bool:
 
 def _observers(given: Any) -> bool:
     """Nobody would await one that is async, so that it would never be told anything."""
-    return isinstance(given, Collection) and all(callable(one) and not iscoroutinefunction(one) for one in given)
+    return isinstance(given, Collection) and all(callable(one) and not is_async(one) for one in given)
 
 
 def _several(given: Any) -> bool:

@@ -17,6 +17,13 @@ async def told_later(record: object) -> None:
     """An observer that nobody awaits."""
 
 
+class ToldLater:
+    """The same, as an object."""
+
+    async def __call__(self, record: object) -> None:
+        """Not awaited either."""
+
+
 WRONG: list[Any] = [
     {"memory": "window:5"},
     {"memory": Window},
@@ -40,6 +47,7 @@ WRONG: list[Any] = [
     *({"logger": given} for given in (3, "root", logging.getLogger("host"))),
     *({"observers": given} for given in (3, [3], print)),
     pytest.param({"observers": [told_later]}, id="an async observer"),
+    pytest.param({"observers": [ToldLater()]}, id="an async observer that is an object"),
     {"origin": "cli"},
     {"tools": 3},
 ]
