@@ -457,6 +457,7 @@ def test_s03_a_summary_that_is_too_much_for_the_server_is_asked_for_in_less(seve
     assert 1 <= len(refused) <= 3
     told = {int(number) for text in summaries for number in re.findall(r"(?:turn|part) (\d+) ", text)}
     assert told >= set(range(39 if several else 6)), "nothing that leaves is left out"
+    assert ("[...]" in "".join(summaries)) is not several, "no message is cut where fewer rounds will do"
 
 
 def test_s03_a_thread_keeps_its_summary() -> None:
