@@ -648,7 +648,12 @@ def asked_in_turn(ctx: Context) -> Any:
     yield False
 
 
-@pytest.mark.parametrize("test", [asked_later, asked_in_turn])
+async def asked_in_turn_later(ctx: Context) -> Any:
+    """And both at once."""
+    yield False
+
+
+@pytest.mark.parametrize("test", [asked_later, asked_in_turn, asked_in_turn_later])
 def test_a_guard_that_would_always_hold_is_refused(test: Callable[[Context], Any]) -> None:
     """What an async function or a generator returns is true whatever it would say, so that no guard is made of one."""
     with pytest.raises(DefinitionError, match=f"the guard {test.__name__} must be a plain function"):
