@@ -310,6 +310,8 @@ def _name_of(model: object) -> str:
 
 
 def _thoughtless(message: AnyMessage) -> AnyMessage:
+    if THOUGHTS not in message.additional_kwargs:
+        return message
     kept = {name: one for name, one in message.additional_kwargs.items() if name != THOUGHTS}
     return message.model_copy(update={"additional_kwargs": kept})
 
