@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from inspect import isasyncgenfunction, isgeneratorfunction
 from string import Formatter
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from fsm_agent.ladder import Rung, backoff, next_rung, retryable_calls
 from fsm_agent.limits import Limits
 from fsm_agent.prompt import estimate_prompt, usable_tokens
 from fsm_agent.rounds import runnable
+from fsm_agent.tools.injection import is_async
 
 __all__ = ["GUARDS", "Compared", "Guard", "guard"]
 
@@ -69,9 +70,10 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
         ) from error
 
     def wrap(test: Callable[[Context], bool | Compared]) -> Guard:
-        if iscoroutinefunction(test) or isgeneratorfunction(test) or isasyncgenfunction(test):
+        called = name or getattr(test, "__name__", type(test).__name__)
+        if is_async(test) or isgeneratorfunction(test) or isasyncgenfunction(test):
             raise DefinitionError(
-                f"the guard {name or test.__name__} must be a plain function of the context: what an async one or a generator returns "
+                f"the guard {called} must be a plain function of the context: what an async one or a generator returns "
                 "would always hold"
             )
 
@@ -79,7 +81,7 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
             said = test(ctx)
             return said if isinstance(said, tuple) else (said, {})
 
-        return Guard(name or test.__name__, sentence, compared)
+        return Guard(called, sentence, compared)
 
     return wrap
 

@@ -54,13 +54,12 @@ def opaque_of(message: BaseMessage) -> dict[str, Any] | None:
     return kept
 
 
-def merged(chunks: Sequence[AIMessageChunk], before: str) -> dict[str, Any] | None:
-    """The same for a reply that came as `chunks`, after the text `before`."""
+def merged(chunks: Sequence[AIMessageChunk]) -> dict[str, Any] | None:
+    """The same for a reply that came as `chunks`."""
     told: dict[str, Any] = {}
     for one in chunks:
         told |= one.response_metadata
-    parts = [AIMessageChunk(content=before)] if before else []
-    parts += [AIMessageChunk(content=one.content, additional_kwargs=one.additional_kwargs) for one in chunks]
+    parts = [AIMessageChunk(content=one.content, additional_kwargs=one.additional_kwargs) for one in chunks]
     whole = parts[0] + parts[1:]
     return opaque_of(AIMessage(whole.content, additional_kwargs=whole.additional_kwargs, response_metadata=told))
 

@@ -105,7 +105,6 @@ class ChunkReader:
     refusal: str = ""
     whole: AIMessage | None = None
     more: list[AIMessageChunk] = field(default_factory=list)
-    before: str = ""
     id: str = ""
 
     @property
@@ -126,7 +125,8 @@ class ChunkReader:
         text = text_of(chunk.content)
         self.id = self.id or chunk.id or ""
         if isinstance(chunk, AIMessageChunk) and (self.more or is_opaque(chunk)):
-            self.before = self.before if self.more else "".join(self.texts)
+            if self.texts and not self.more:
+                self.more.append(AIMessageChunk(content="".join(self.texts)))
             self.more.append(chunk)
         if text:
             self.texts.append(text)
@@ -162,7 +162,7 @@ class ChunkReader:
             usage=merge_stream_usage(self.usages),
             finish="length" if cut else self.finish,
             refusal=self.refusal,
-            opaque=merged(self.more, self.before) if self.more and self.calls else None,
+            opaque=merged(self.more) if self.more and self.calls else None,
             id=self.id,
             estimate=estimate,
             cap=cap,

@@ -126,7 +126,7 @@ def test_pieces_of_thinking_are_joined_by_their_index() -> None:
         {"type": "text", "text": "Let me see.", "index": 1},
     ]
     assert reply.opaque["response_metadata"] == {"model_provider": "anthropic"}
-    assert merged([AIMessageChunk(content="plain")], "") is None
+    assert merged([AIMessageChunk(content="plain")]) is None
 
 
 def test_an_answer_keeps_nothing_more() -> None:

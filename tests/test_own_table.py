@@ -653,10 +653,18 @@ async def asked_in_turn_later(ctx: Context) -> Any:
     yield False
 
 
-@pytest.mark.parametrize("test", [asked_later, asked_in_turn, asked_in_turn_later])
+class AskedLater:
+    """An object that is asked as the first."""
+
+    async def __call__(self, ctx: Context) -> Any:
+        """Say no, later."""
+        return False
+
+
+@pytest.mark.parametrize("test", [asked_later, asked_in_turn, asked_in_turn_later, AskedLater()])
 def test_a_guard_that_would_always_hold_is_refused(test: Callable[[Context], Any]) -> None:
     """What an async function or a generator returns is true whatever it would say, so that no guard is made of one."""
-    with pytest.raises(DefinitionError, match=f"the guard {test.__name__} must be a plain function"):
+    with pytest.raises(DefinitionError, match=r"the guard (asked_|AskedLater).* must be a plain function"):
         table.guard("it is so")(test)
 
 

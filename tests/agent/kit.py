@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -86,29 +86,6 @@ def run(agent: Runnable[Any, Any], task: Any, way: str = "invoke", config: Any =
     last = items_of(agent, task, way, config)[-1]
     assert isinstance(last, RunResult)
     return last
-
-
-def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Start `work` on a thread; calling what is returned waits for it, and gives its value or raises its error."""
-    box: dict[str, Any] = {}
-
-    def body() -> None:
-        try:
-            box["value"] = work()
-        except BaseException as error:  # handed to whoever waits
-            box["error"] = error
-
-    thread = threading.Thread(target=body, daemon=True)
-    thread.start()
-
-    def join() -> Any:
-        thread.join(PATIENCE)
-        assert not thread.is_alive(), "the work did not end"
-        if "error" in box:
-            raise box["error"]
-        return box["value"]
-
-    return join
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,8 @@ import pytest
 from fsm_agent import Event, State, Status, StopReason, Token, Transitioned
 from fsm_agent.errors import RunBusy
 from fsm_agent.testing import ScriptedModel, call
-from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Seen, add, hanging, in_thread, make, run
+from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Seen, add, hanging, make, run
+from tests.faults.kit import in_thread
 
 # ---------------------------------------------------------------- breaking off a stream
 

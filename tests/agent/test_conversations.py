@@ -11,7 +11,8 @@ from langchain_core.messages import HumanMessage
 from fsm_agent import Approve, tool
 from fsm_agent.errors import RunBusy
 from fsm_agent.testing import ScriptedModel, call
-from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Recorder, add, hanging, in_thread, make, run
+from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Recorder, add, hanging, make, run
+from tests.faults.kit import in_thread
 
 
 @pytest.mark.parametrize("way", WAYS)

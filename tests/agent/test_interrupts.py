@@ -12,7 +12,8 @@ import pytest
 
 from fsm_agent import Event, State, StopReason
 from fsm_agent.testing import ScriptedModel, call
-from tests.agent.kit import PATIENCE, RUN, THREAD, Seen, add, hanging, in_thread, make, run
+from tests.agent.kit import PATIENCE, RUN, THREAD, Seen, add, hanging, make, run
+from tests.faults.kit import in_thread
 
 
 async def test_sync_calls_work_inside_a_running_loop() -> None:
