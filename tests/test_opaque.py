@@ -42,15 +42,16 @@ def sent_back(agent: Agent, model: ScriptedModel, way: str) -> AIMessage:
         {"content": [THINKING, {"type": "text", "text": "Let me see."}]},
         {"content": [REASONING], "response_metadata": {"model_provider": "openai", "output_version": "v1"}},
         {"content": "", "additional_kwargs": {"signatures": {"call_1": "c2ln"}}},
+        {"content": [{"type": "text", "text": "Let me see.", "extras": {"signature": "c2ln"}}]},
     ],
-    ids=["thinking", "reasoning", "kwargs"],
+    ids=["thinking", "reasoning", "kwargs", "signed text"],
 )
 def test_what_came_with_a_call_goes_back(way: str, more: dict[str, Any]) -> None:
     """Blocks and keys that are neither text nor calls are in the next request, whichever way the run goes."""
     call = {"name": "add", "args": {"a": 1, "b": 2}, "id": "call_1", "type": "tool_call"}
-    model = ScriptedModel([AIMessage(**{"tool_calls": [call], **more}), "3"])
+    model = ScriptedModel([AIMessage(**{"tool_calls": [call], "id": "one", **more}), "3"])
     back = sent_back(make(model, [add]), model, way)
-    assert back.content == more["content"]
+    assert (back.id, back.content) == ("one", more["content"])
     assert back.additional_kwargs == more.get("additional_kwargs", {})
     assert back.response_metadata == more.get("response_metadata", {})
     assert [(one["id"], one["args"]) for one in back.tool_calls] == [("call_1", {"a": 1, "b": 2})]
@@ -172,6 +173,15 @@ def test_a_given_history_keeps_what_its_provider_wants() -> None:
     make(model, [add]).invoke({"messages": [*before, HumanMessage("And 2 + 2?")]})
     (back,) = [one for one in model.requests[0].messages if isinstance(one, AIMessage) and one.tool_calls]
     assert back.content == [REASONING]
+
+
+def test_what_was_said_before_a_call_of_a_given_history_is_kept_beside_it() -> None:
+    """Two messages of an assistant's become one, which has the text of both; blocks with only the second's do not take its place."""
+    model = ScriptedModel(["4"])
+    before = [HumanMessage("1 + 2?"), AIMessage("Well."), asked(REASONING), ToolMessage("3", tool_call_id="call_1")]
+    make(model, [add]).invoke({"messages": [*before, AIMessage("3"), HumanMessage("And 2 + 2?")]})
+    (back,) = [one for one in model.requests[0].messages if isinstance(one, AIMessage) and one.tool_calls]
+    assert back.content == "Well."
 
 
 @pytest.mark.parametrize("way", WAYS)

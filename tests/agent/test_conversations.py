@@ -149,3 +149,5 @@ def test_messages_of_a_result_can_be_given_back(dialect: str, before: list[Any])
         (one.type, one.content) for one in kept.requests[-1].messages
     ]
     assert (first.messages[-1].content, second.messages[-1].content) == ("It is 3.", "It is 4.")
+    if dialect == "native" and not before:
+        assert [one.additional_kwargs for one in first.messages] == [{}] * 4, "LangChain's own messages need no mark"
