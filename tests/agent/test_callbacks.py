@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,12 +11,11 @@ from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import StructuredTool
 from langchain_core.tools import tool as langchain_tool
-from langchain_core.tracers import _streaming
 from langchain_core.tracers.context import collect_runs
 
-from fsm_agent import Agent, Approve, RunResult, Status, tool
-from fsm_agent.testing import Call, ScriptedModel, call, server
-from tests.agent.kit import RUN, THREAD, WAYS, Recorder, Tap, add, items_of, make, run
+from fsm_agent import tool
+from fsm_agent.testing import ScriptedModel, call
+from tests.agent.kit import THREAD, WAYS, Recorder, add, make, run
 
 
 class AsyncRecorder(AsyncCallbackHandler):
@@ -380,173 +378,3 @@ def test_the_run_id_of_the_config_is_the_id_everywhere() -> None:
         result = run(make(model), "hi", "invoke", {"run_id": run_id, "callbacks": [handler]})
     assert result.run_id == str(run_id)
     assert handler.of("on_chain_start")[0].run_id == run_id
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_callbacks_go_on_after_a_pause(asynchronous: bool) -> None:
-    """A resumed run reports its further model and tool calls under the same run."""
-
-    @tool(requires_approval=True)
-    def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
-    handler = Recorder()
-    with ScriptedModel([call("pay", amount=1), "done"]) as model:
-        agent = make(model, [pay])
-        config: Any = RUN | {"callbacks": [handler]}
-        assert run(agent, "go", "ainvoke" if asynchronous else "invoke", config).status is Status.SUSPENDED
-        agent.resume("r", decision=Approve())
-    chain = handler.of("on_chain_start")[0]
-    assert [event.parent for event in handler.of("on_tool_start")] == [chain.run_id]
-    assert [event.parent for event in handler.of("on_chat_model_start")] == [chain.run_id] * 2
-
-
-def approved(agent: Agent, config: Any, asynchronous: bool) -> RunResult:
-    """The run "r", gone on with after an approval."""
-    if asynchronous:
-        return asyncio.run(agent.aresume("r", decision=Approve(), config=config))
-    return agent.resume("r", decision=Approve(), config=config)
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_run_that_another_process_goes_on_with_takes_a_config(asynchronous: bool, tmp_path: Path) -> None:
-    """`resume` gives callbacks and tools the config that it is called with: no trail holds that of the process before."""
-
-    @tool(requires_approval=True)
-    def pay(amount: int, config: RunnableConfig) -> str:
-        """Pay."""
-        return f"{config['configurable']['user']} paid {amount}"
-
-    before, handler = Recorder(), Recorder()
-    store = tmp_path / "runs.db"
-    with ScriptedModel([call("pay", amount=1)]) as model:
-        run(make(model, [pay], store=store), "go", "invoke", RUN | {"callbacks": [before]})
-    config: Any = {"configurable": {"user": "Ana"}, "callbacks": [handler], "run_name": "desk"}
-    with ScriptedModel(["done"]) as model:
-        result = approved(make(model, [pay], store=store), config, asynchronous)
-    assert [one.text for one in result.results] == ["Ana paid 1"]
-    (chain,) = handler.of("on_chain_start")
-    assert chain.label == "desk"
-    assert [event.parent for event in handler.of("on_tool_start")] == [chain.run_id]
-    assert [event.parent for event in handler.of("on_chat_model_start")] == [chain.run_id]
-    assert handler.names()[-1] == "on_chain_end"
-    assert before.of("on_tool_start") == []
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_run_that_another_process_goes_on_with_is_seen_by_the_tracers_of_the_environment(
-    asynchronous: bool, tmp_path: Path
-) -> None:
-    """Without a config, a resumed run is one chain for the tracers that are on for everything, as LangSmith is, tool calls included."""
-
-    @tool(requires_approval=True)
-    def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
-    store = tmp_path / "runs.db"
-    with ScriptedModel([call("pay", amount=1)]) as model:
-        run(make(model, [pay], store=store), "go", "invoke", RUN)
-    with ScriptedModel(["done"]) as model, collect_runs() as runs:
-        approved(make(model, [pay], store=store), None, asynchronous)
-    (root,) = runs.traced_runs
-    assert (root.run_type, root.inputs) == ("chain", {"input": {"resume": "r"}})
-    assert [child.run_type for child in root.child_runs] == ["tool", "llm"]
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_handler_that_may_stop_a_resumed_run_leaves_it_waiting(asynchronous: bool) -> None:
-    """A callback that raises before a run goes on leaves it as it was, for whoever resumes it next."""
-
-    @tool(requires_approval=True)
-    def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
-    class Strict(Recorder):
-        """Raises when a chain starts."""
-
-        raise_error = True
-
-        def note(self, kind: str, label: str, said: Any, given: dict[str, Any]) -> None:
-            """Raise."""
-            raise LookupError(kind)
-
-    with ScriptedModel([call("pay", amount=1), "done"]) as model:
-        agent = make(model, [pay])
-        run(agent, "go", "invoke", RUN)
-        with pytest.raises(LookupError):
-            approved(agent, {"callbacks": [Strict()]}, asynchronous)
-        result = agent.resume("r", decision=Approve())
-    assert [one.text for one in result.results] == ["paid 1"]
-
-
-async def test_astream_events_shows_tokens_and_tools_and_changes_nothing() -> None:
-    """The host's event stream has tokens, tool calls and the end; a cut call is not run although LangChain mends it."""
-    executed: list[str] = []
-
-    def purge(scope: str = "all") -> str:
-        """Purge."""
-        executed.append(scope)
-        return "purged"
-
-    script = [Call("purge", '{"scope": "tm'), call("add", a=1, b=2), "one two three"]
-    with ScriptedModel(script) as model:
-        events = [event async for event in make(model, [add, purge]).astream_events("go", version="v2")]
-    kinds = [event["event"] for event in events]
-    tokens = [event["data"]["chunk"].text for event in events if event["event"] == "on_chat_model_stream"]
-    assert executed == []
-    assert "".join(tokens).endswith("one two three")
-    assert kinds.count("on_tool_start") == kinds.count("on_tool_end") == 1
-    assert (kinds[0], kinds[-1]) == ("on_chain_start", "on_chain_end")
-
-
-@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
-def test_a_handler_that_wants_tokens_gets_them_and_a_cut_call_is_not_run(way: str) -> None:
-    """LangGraph's stream of messages: `invoke` streams for its handler too, and what was cut off is read as strictly as ever."""
-    executed: list[str] = []
-
-    def purge(scope: str = "all") -> str:
-        """Purge."""
-        executed.append(scope)
-        return "purged"
-
-    tap = Tap()
-    model = ScriptedModel([Call("purge", '{"scope": "tm'), "one two three"])
-    items_of(make(model, [purge]), "go", way, {"callbacks": [tap]})
-    assert executed == []
-    assert "".join(tap.tokens) == "one two three"
-    asked = Tap()
-    with server(["one two three"]) as openai:
-        items_of(make("openai:fake", base_url=openai.base_url), "go", way, {"callbacks": [asked]})
-        assert [request.stream for request in openai.requests] == [True]
-    assert "".join(asked.tokens) == "one two three"
-
-
-@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
-def test_a_handler_that_wants_events_gets_those_of_langchain_and_a_cut_call_is_not_run(way: str) -> None:
-    """A handler of LangChain's newer streams is told events in the place of chunks: a stream of our own would leave it without any."""
-    kind: Any = getattr(_streaming, "_V2StreamingCallbackHandler", None)
-    if kind is None:
-        pytest.skip("this LangChain has no such streams")
-    executed: list[str] = []
-    events: list[Any] = []
-
-    class Events(Tap, kind):  # type: ignore[misc]  # a class that not every LangChain has
-        """Both kinds at once, as LangGraph's newer handler."""
-
-        def on_stream_event(self, event: Any, **kwargs: Any) -> None:
-            """Keep it."""
-            events.append(event)
-
-    def purge(scope: str = "all") -> str:
-        """Purge."""
-        executed.append(scope)
-        return "purged"
-
-    model = ScriptedModel([Call("purge", '{"scope": "tm'), "one two three"])
-    tap = Events()
-    items_of(make(model, [purge]), "go", way, {"callbacks": [tap]})
-    assert (executed, tap.tokens) == ([], [])
-    assert events
