@@ -189,6 +189,10 @@ def test_m15_anything_else_is_an_answer(text: str) -> None:
         ('{"name":"lookup","arguments":[1]}', Fault.NOT_OBJECT),
         ('{"name":"lookup","arguments":"{\\"q\\":"}', Fault.TRUNCATED),
         ('{"name":"lookup","arguments":{"q":1,"q":2}}', Fault.DUPLICATE_KEYS),
+        ('<tool_call>{"name":"lookup","q":"x"}</tool_call>', Fault.MISSING),
+        ('<tool_call>{"name":"lookup","kwargs":{"q":"x"}}</tool_call>', Fault.MISSING),
+        ('<tool_call>{"name":"lookup","arguments":{},"q":"x"}</tool_call>', Fault.MISSING),
+        ('[TOOL_CALLS][{"name":"lookup","arguments":{"q":"x"},"parameters":{}}]', Fault.MISSING),
     ],
 )
 def test_m15_a_cut_or_broken_call_is_no_answer_and_cannot_run(text: str, kind: Fault) -> None:

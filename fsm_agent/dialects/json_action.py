@@ -27,7 +27,7 @@ from fsm_agent.dialects.base import (
     rejected,
 )
 from fsm_agent.dialects.native import requested
-from fsm_agent.dialects.repair import Malformed, Repair, parse_object, split_thinking
+from fsm_agent.dialects.repair import Fault, Malformed, Repair, parse_object, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observations, without_examples
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -112,6 +112,19 @@ class JsonAction:
 
 _NAME_KEYS: Final = ("action", "name", "tool", "tool_name")
 _INPUT_KEYS: Final = ("action_input", "arguments", "args", "parameters", "tool_input", "input")
+_THOUGHT_KEYS: Final = frozenset(
+    {*("thought", "thoughts", "thinking", "reasoning", "rationale", "explanation"), "observation", "solved"}
+)
+_ENVELOPE_KEYS: Final = frozenset({"id", "type", "index", "call_id", "tool_call_id", "confidence"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """An object that is an action: its name, its input as it stands there, and what was done to find that."""
+
+    name: str
+    given: Any
+    repairs: tuple[str, ...] = ()
 
 
 def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Reading:
@@ -123,42 +136,66 @@ def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Read
         return Unreadable("truncated" if cut else "malformed", parsed.detail, parsed.repairs)
     form = _form(parsed.value, known)
     assert form is not None, "only such objects are accepted"
-    if form[0] == FINISH and Repair.FIRST_OF_SEVERAL in parsed.repairs:
+    if form.name == FINISH and Repair.FIRST_OF_SEVERAL in parsed.repairs:
         call = parse_object(text, accept=lambda value: _form_of_call(value, known), truncated=truncated)
         if not isinstance(call, Malformed) and (found := _form(call.value, known)) is not None:
-            return _action(*found, (*call.repairs, "answer_beside_call"), truncated=truncated)
+            return _action(found, (*call.repairs, "answer_beside_call"), truncated=truncated)
         other = parse_object(text, accept=lambda value: _form(value, known) not in (None, form), truncated=truncated)
         if not isinstance(other, Malformed):
             return Unreadable("malformed", "two different final answers; send one", parsed.repairs)
-    return _action(*form, parsed.repairs, truncated=truncated)
+    return _action(form, parsed.repairs, truncated=truncated)
 
 
-def _form(value: Mapping[str, Any], known: Collection[str]) -> tuple[str, Any] | None:
+def _form(value: Mapping[str, Any], known: Collection[str]) -> _Form | None:
     """The action and its input, under `action` or one of the other names that models use for a tool that exists."""
     for key in _NAME_KEYS:
         name = value.get(key)
         if isinstance(name, str) and (key == "action" or name.strip() in known):
-            given = next((value[one] for one in _INPUT_KEYS if one in value), None)
-            return name.strip(), given
+            return _with_input(name.strip(), {one: given for one, given in value.items() if one != key})
     return None
+
+
+def _with_input(name: str, beside: Mapping[str, Any]) -> _Form:
+    """An action and what stands beside its name: nothing that may be an argument is passed over.
+
+    A call that lost one would run with the default in its place, or without the flag that the model relies on.
+    """
+    keys = [key for key in _INPUT_KEYS if beside.get(key) is not None]
+    inner = {FINISH: "answer", THINK: "thought"}.get(name)
+    if inner is not None:
+        return _Form(name, beside[keys[0]]) if keys else _Form(name, {inner: beside.get(inner)}, ("flat_arguments",))
+    rest = {key: given for key, given in beside.items() if key not in _INPUT_KEYS and key not in _THOUGHT_KEYS}
+    if not keys:
+        return _Form(name, rest, ("flat_arguments",)) if rest else _Form(name, None)
+    odd = [*keys[1:], *(key for key, given in rest.items() if key not in _ENVELOPE_KEYS and given not in _NOTHING)]
+    if not odd:
+        return _Form(name, beside[keys[0]])
+    named = ", ".join([json.dumps(key, ensure_ascii=False) for key in odd[:5]])
+    return _Form(name, Malformed(Fault.AMBIGUOUS, f'found {named} beside "{keys[0]}", which must hold all arguments'))
+
+
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 def _form_of_call(value: Mapping[str, Any], known: Collection[str]) -> bool:
     form = _form(value, known)
-    return form is not None and form[0] not in (FINISH, THINK)
+    return form is not None and form.name not in (FINISH, THINK)
 
 
-def _action(name: str, given: Any, repairs: tuple[str, ...], *, truncated: bool) -> Reading:
-    if name == FINISH:
+def _action(form: _Form, read: tuple[str, ...], *, truncated: bool) -> Reading:
+    given, repairs = form.given, (*read, *form.repairs)
+    if form.name == FINISH:
         answer = given.get("answer") if isinstance(given, Mapping) else given
         text = answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer, ensure_ascii=False)
         if text.strip():
             return Answer(text.strip(), repairs)
         return Unreadable("malformed", f'{FINISH} needs {{"answer": "..."}}', repairs)
-    if name == THINK:
+    if form.name == THINK:
         thought = given.get("thought") if isinstance(given, Mapping) else given
         return Thought(str(thought or ""))
-    calls = requested("", name, given, truncated=truncated)
+    if isinstance(given, Malformed):
+        return Calls((Requested("", form.name, given, repairs),))
+    calls = requested("", form.name, given, truncated=truncated)
     return Calls(tuple(Requested(one.id, one.name, one.arguments, (*repairs, *one.repairs)) for one in calls))
 
 

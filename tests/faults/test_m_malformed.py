@@ -475,6 +475,32 @@ def test_m10_an_empty_object_of_a_cut_reply_is_not_no_arguments(way: str) -> Non
     assert (result.status, len(ledger), s.count) == (Status.COMPLETED, 0, 2)
 
 
+BESIDE = {
+    "flat": ('{"action": "purge", "scope": "tmp"}', ["tmp"]),
+    "flat, under the key of a name": ('{"tool": "purge", "scope": "tmp"}', ["tmp"]),
+    "flat, behind a thought": ('{"thought": "tidy", "action": "purge", "scope": "tmp"}', ["tmp"]),
+    "under another key": ('{"action": "purge", "kwargs": {"scope": "tmp"}}', []),
+    "beside an empty input": ('{"action": "purge", "action_input": {}, "scope": "tmp"}', []),
+    "beside no input": ('{"action": "purge", "action_input": null, "arguments": {"scope": "tmp"}}', ["tmp"]),
+    "two inputs": ('{"action": "purge", "action_input": {}, "arguments": {"scope": "tmp"}}', []),
+    "a flag beside": ('{"action": "purge", "action_input": {"scope": "tmp"}, "dry_run": true}', []),
+    "thoughts only": ('{"thought": "all of it", "action": "purge", "observation": ""}', ["all"]),
+    "an envelope": ('{"id": "1", "type": "function", "name": "purge", "parameters": {"scope": "tmp"}}', ["tmp"]),
+    "empty, beside": ('{"action": "purge", "action_input": {"scope": "tmp"}, "error": null}', ["tmp"]),
+}
+
+
+@pytest.mark.parametrize("dialect", ["json_action", "guided_json"])
+@pytest.mark.parametrize(("text", "done"), BESIDE.values(), ids=BESIDE)
+def test_m10_what_stands_beside_the_input_of_an_action_is_not_dropped(text: str, done: list[str], dialect: str) -> None:
+    """Arguments that are not where they belong are read from there, or the model is told; the defaults never run in their place."""
+    ledger = Ledger()
+    with ScriptedModel([text, '{"action": "FINISH", "answer": "done"}']) as model:
+        result = run(make(model, [purge_of(ledger)], dialect=dialect), "clean up")
+    assert ([entry["scope"] for entry in ledger.entries], result.answer) == (done, "done")
+    assert done or "purge" in model.requests[1].text
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_m10_a_stream_cut_by_the_network_runs_nothing(streamed: bool) -> None:
     """A stream that just ends inside the arguments, with no label at all, is truncation."""

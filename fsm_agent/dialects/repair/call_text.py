@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -149,9 +150,15 @@ def _shape(value: Any, *, marked: bool) -> tuple[str, Any] | None:
         key = next((key for key in argument_keys if key in rest), None)
         if rest == {key} and not _is_schema(value[key]):
             return value[name_key], value[key]
-        if not rest and marked:
-            return value[name_key], None
+        if marked and not (rest and _is_schema(value.get(key or ""))):
+            return value[name_key], _misplaced(rest) if rest else None
     return None
+
+
+def _misplaced(keys: Collection[str]) -> Malformed:
+    """Markup says that it is a call: what stands in it is never shown as an answer, nor is a part of it left out."""
+    named = ", ".join([json.dumps(key, ensure_ascii=False) for key in sorted(keys)[:5]])
+    return Malformed(Fault.MISSING, f'one object "arguments" must hold all arguments, found {named}')
 
 
 def _is_schema(arguments: Any) -> bool:
@@ -168,7 +175,7 @@ def _resolved(
             resolved = resolve_name(name, registered)
             if resolved is None:
                 return None
-            parsed = parse_arguments(given)
+            parsed = given if isinstance(given, Malformed) else parse_arguments(given)
             calls.append(CallText(resolved, replace(parsed, repairs=(*repairs, *parsed.repairs))))
     return calls
 
