@@ -100,6 +100,7 @@ def json_logger(stream: TextIO) -> Logger:
     import structlog  # noqa: PLC0415 - it brings rich, a tenth of the import of an agent, and is used when a run begins
 
     processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso"),
         structlog.processors.JSONRenderer(default=str),
@@ -121,7 +122,10 @@ def silent_logger() -> Logger:
 
 
 def _host_logger() -> Any:
-    """The host's structlog. Where it is not configured, what structlog would print goes to standard error, apart from the answer."""
+    """The host's structlog. Where it is not configured, standard error, apart from the answer: as structlog prints, or JSON off a terminal.
+
+    What structlog prints by default is coloured by whether standard *output* is a terminal, and made for people to read.
+    """
     import structlog  # noqa: PLC0415 - as above
 
     if structlog.is_configured():
@@ -133,7 +137,9 @@ def _host_logger() -> Any:
                 config["logger_factory"]("fsm_agent"), wrapper_class=structlog.stdlib.BoundLogger
             )
         return structlog.get_logger("fsm_agent")
-    return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+    if sys.stderr.isatty():
+        return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+    return json_logger(sys.stderr)
 
 
 class StructlogObserver:

@@ -311,6 +311,27 @@ def test_without_a_configuration_the_log_is_kept_out_of_standard_output(capsys: 
     assert err.count(EVENT_NAME) == len(result.transitions)
 
 
+def test_without_a_configuration_what_is_no_terminal_gets_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of log lines can be read by a program, with what the host bound; a person at a terminal gets structlog's own lines."""
+    file, terminal = io.StringIO(), Terminal()
+    with structlog.contextvars.bound_contextvars(request_id="r-7"):
+        for stream in (file, terminal):
+            monkeypatch.setattr("sys.stderr", stream)
+            Agent(ScriptedModel(["3"])).invoke("x")
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [(line["event"], line["request_id"]) for line in lines] == [(EVENT_NAME, "r-7")] * 2
+    assert [line.startswith("{") for line in terminal.getvalue().splitlines()] == [False] * 2
+    assert terminal.getvalue().count("r-7") == 2
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """True."""
+        return True
+
+
 def test_a_configuration_that_comes_later_counts_from_the_next_run(host: Callable[..., list[Any]]) -> None:
     """An agent may be built at import time, before the host configures its logging."""
     agent = Agent(ScriptedModel(["3", "4"]), logger=None)
