@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
 from fsm_agent.frozen import quick
 
@@ -25,6 +25,7 @@ __all__ = [
     "estimate_text",
     "estimate_tokens",
     "flatten",
+    "task_block",
     "text_of",
 ]
 
@@ -152,11 +153,6 @@ class Mould(Generic[M]):
         return message
 
 
-def task_block(text: str, *, turn: int = 0) -> Block:
+def task_block(text: str) -> Block:
     """The user's task as a block."""
-    return block("task", HumanMessage(text), turn=turn)
-
-
-def system_message(text: str) -> SystemMessage:
-    """The one system message of a prompt."""
-    return SystemMessage(text)
+    return block("task", HumanMessage(text))

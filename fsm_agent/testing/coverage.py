@@ -24,8 +24,6 @@ from fsm_agent.verify.judge import EXPLORING
 
 __all__ = ["Coverage", "collecting"]
 
-_HELD: Final = {True: "held", False: "did not hold"}
-
 
 class Coverage:
     """Which rows of `rows` fired, and how often each guard held and did not. Only a machine of exactly these rows counts.
