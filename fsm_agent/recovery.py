@@ -171,7 +171,7 @@ def _decided(run: Run, asking: AskHuman, given: Resumption, setup: Setup) -> dic
     if given.decision is None:
         return {}
     open_ = replace(asking, calls=tuple(call for call in asking.calls if call.id not in run.decided))
-    decisions = decisions_for(open_, given.decision, setup.tools, partial=True)
+    decisions = decisions_for(open_, given.decision, setup.tools)
     _check_shown(run, asking, {call_id: one.decision for call_id, one in run.decided.items()} | decisions)
     digests = {call.id: call.digest for call in asking.calls}
     now = run.job.clock.time()

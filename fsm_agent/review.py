@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 from fsm_agent.effects import Answer, Approve, AskHuman, Call, Decision, Deny, Edit
@@ -23,13 +22,13 @@ _PARTS: Final[Mapping[type, tuple[tuple[str, type, str], ...]]] = {
 
 
 def decisions_for(
-    request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry, *, partial: bool = False
+    request: AskHuman, decision: Decision | Mapping[str, Decision], tools: Registry
 ) -> dict[str, Decision]:
-    """One decision for each call that `request` asks about: a single one is for all of them, a mapping is by call id.
+    """One decision for each call that is decided about: a single one is for all that `request` asks about, a mapping is by call id.
 
-    With `partial`, calls may be left out of a mapping, to be decided about later. Raises `fsm_agent.errors.RunError` for a call that is not
-    asked about or left out, for an approval of other arguments, for a decision with a part of another kind, and for edited arguments that
-    do not fit the tool.
+    Calls left out of a mapping are decided about later. Raises `fsm_agent.errors.RunError` for a call that is not asked about, for a
+    mapping without any, for an approval of other arguments, for a decision with a part of another kind, and for edited arguments that do
+    not fit the tool.
     """
     calls = {call.id: call for call in request.calls}
     if isinstance(decision, Decision):
@@ -45,12 +44,11 @@ def decisions_for(
             f"decision is a {type(decision).__name__}; give {_KINDS}, or a mapping of call id to one of them"
         )
     unknown = given.keys() - calls.keys()
-    missing: AbstractSet[str] = set() if partial and given else calls.keys() - given.keys()
-    if unknown or missing:
+    if unknown or (calls and not given):
         wrong = (
             f"nobody asked about {', '.join(sorted(map(str, unknown)))}"
             if unknown
-            else f"no decision about {', '.join(sorted(missing))}"
+            else f"no decision about {', '.join(sorted(calls))}"
         )
         raise RunError(
             f"{wrong}; the calls that wait are {', '.join(f'{call.id} ({call.tool})' for call in calls.values())}"

@@ -213,11 +213,11 @@ class _Reader:
         parts: list[str] = []
         done = start
         for found in _TO_REWRITE.finditer(self.text, start, end):
-            parts += [self.text[done : found.start()], self.respelled(found, opener, end)]
+            parts += [self.text[done : found.start()], self.respelled(found, opener)]
             done = found.end()
         return "".join([*parts, self.text[done:end]])
 
-    def respelled(self, found: re.Match[str], opener: str, end: int) -> str:
+    def respelled(self, found: re.Match[str], opener: str) -> str:
         """One escape, quote or control character of a string, as strict JSON spells it."""
         piece = found.group()
         kind = found.lastgroup
