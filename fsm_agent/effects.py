@@ -1,4 +1,4 @@
-"""What a state asks for (effects) and what came of it (outcomes): frozen data, no behaviour, JSON both ways.
+"""What a state asks for (effects) and what came of it (outcomes): frozen data, no behaviour; outcomes are JSON both ways.
 
 Times: `at` is seconds since the run began, read from the injected clock by whoever performed the effect.
 """
@@ -44,9 +44,7 @@ __all__ = [
     "Wait",
     "Waited",
     "from_data",
-    "from_json",
     "to_data",
-    "to_json",
 ]
 
 
@@ -366,7 +364,7 @@ Outcome = Replied | ModelFailed | Returned | Doubted | Waited | Answered | Expir
 def _adapter(which: str) -> TypeAdapter[Any]:
     if which == "result":
         return TypeAdapter(Result)
-    kind: Any = {"effect": Effect, "outcome": Outcome, "decision": Decision}[which]
+    kind: Any = {"outcome": Outcome, "decision": Decision}[which]
     return TypeAdapter(Annotated[kind, Field(discriminator="kind")])
 
 
@@ -380,20 +378,4 @@ def to_data(value: Outcome | Result | Decision) -> dict[str, Any]:
 def from_data(which: Literal["outcome", "result", "decision"], data: Mapping[str, Any]) -> Outcome | Result | Decision:
     """The value that `to_data` wrote. Raises `ValueError` for anything else."""
     value: Outcome | Result | Decision = _adapter(which).validate_python(dict(data))
-    return value
-
-
-def to_json(value: Effect | Outcome) -> str:
-    """`value` as strict JSON; `from_json` gives an equal value back."""
-    which = "effect" if isinstance(value, Effect) else "outcome"
-    return f'{{"{which}":{_adapter(which).dump_json(value).decode()}}}'
-
-
-def from_json(text: str) -> Effect | Outcome:
-    """The effect or outcome that `to_json` wrote. Raises `ValueError` for anything else."""
-    body = json.loads(text)
-    which = next(iter(body), "") if isinstance(body, dict) and len(body) == 1 else ""
-    if which not in ("effect", "outcome"):
-        raise ValueError('neither an effect nor an outcome: expected an object with the one key "effect" or "outcome"')
-    value: Effect | Outcome = _adapter(which).validate_python(body[which])
     return value

@@ -86,6 +86,7 @@ results = st.builds(
     seconds=seconds,
     metadata=arguments,
 )
+batches = st.lists(results, max_size=2, unique_by=lambda one: one.call_id).map(tuple)
 decisions: st.SearchStrategy[Decision] = st.one_of(
     st.builds(Approve, ids | st.just("")),
     st.builds(Edit, arguments),
@@ -174,11 +175,11 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         usage=usages,
         at=seconds,
     ),
-    st.builds(Returned, results=several(results), at=seconds),
-    st.builds(Doubted, calls=several(ids), results=several(results), at=seconds),
+    st.builds(Returned, results=batches, at=seconds),
+    st.builds(Doubted, calls=several(ids), results=batches, at=seconds),
     st.builds(Waited, seconds),
     st.builds(Answered, decisions=st.dictionaries(ids, decisions, max_size=2), waited=seconds, at=seconds),
     st.builds(Expired, seconds, seconds),
-    st.builds(Cancelled, texts, seconds),
+    st.builds(Cancelled, texts, seconds, batches),
     st.builds(Broke, error=words, message=texts, at=seconds),
 )

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from fsm_agent import Agent, Limits
 from fsm_agent.context import Setup
-from fsm_agent.effects import Outcome, from_json, to_json
+from fsm_agent.effects import Outcome
 from fsm_agent.testing import FakeClock, ScriptedModel
 from tests.core.adversary import Play, drive_with, new_play, setups
 from tests.core.builders import Line, fold, frozen, start
+from tests.core.recorded import read, recorded
 
 
 def lines(play: Play) -> list[Line]:
     """The recorded outcomes, through JSON and back, as a trail would hold them; each waits for its own effect."""
-    read = [from_json(to_json(outcome)) for _, outcome in play.asked]
-    return [at_effect(outcome) for outcome in read if isinstance(outcome, Outcome)]
+    return [at_effect(read(recorded(outcome))) for _, outcome in play.asked]
 
 
 def at_effect(outcome: Outcome) -> Line:
