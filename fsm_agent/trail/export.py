@@ -1,6 +1,6 @@
 """Exports of a trail for other programs: JSON Lines, CSV, and OpenTelemetry spans. Secrets are redacted unless asked otherwise.
 
-What is exported is what `fsm_agent.trail.reader.read_entries` gives: checked, decrypted, whole.
+What is exported is what `Journal.entries` gives: checked, decrypted, whole.
 """
 
 from __future__ import annotations

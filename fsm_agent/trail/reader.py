@@ -13,20 +13,14 @@ from fsm_agent.trail.entries import Entry, Stored, parse, written
 from fsm_agent.trail.store import TrailStore
 from fsm_agent.trail.writer import CLEAR
 
-__all__ = ["checked", "opened", "read_entries"]
-
-
-def read_entries(store: TrailStore, run_id: str, *, chain: Chain, cipher: Cipher | None = None) -> tuple[Entry, ...]:
-    """The entries of a run, whole and checked.
-
-    Raises `UnknownRun`, `TrailDamaged` for the first entry that is not as it was written, `TrailLocked` without the key that it needs.
-    """
-    entries = checked(store.read(run_id), run_id, chain)
-    return tuple(opened(entry, store, cipher) for entry in entries)
+__all__ = ["checked", "opened"]
 
 
 def checked(stored: Sequence[Stored], run_id: str, chain: Chain) -> tuple[Entry, ...]:
-    """The entries with their seals and numbers checked; bodies as they are stored."""
+    """The entries with their seals and numbers checked; bodies as they are stored.
+
+    Raises `TrailDamaged` for the first entry that is not as it was written.
+    """
     if not stored:
         raise TrailDamaged("the trail is empty", run_id=run_id, seq=0)
     entries: list[Entry] = []
@@ -53,7 +47,7 @@ def _why(stored: Sequence[Stored], header: Entry, chain: Chain) -> str:
 
 
 def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
-    """The entry with its body decrypted, and fetched when it is kept as a value."""
+    """The entry with its body decrypted, and fetched when it is kept as a value. Raises `TrailLocked` without the key that it needs."""
     body = entry.body
     form = set(body) - set(CLEAR)
     if form == {"value", "bytes"} and isinstance(body["value"], str):

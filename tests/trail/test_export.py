@@ -16,9 +16,7 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever, reply
 from fsm_agent.trail import Entry, MemoryTrail
-from fsm_agent.trail.chain import Sha256Chain
 from fsm_agent.trail.export import COLUMNS, to_csv, to_jsonl, to_otel, to_otlp
-from fsm_agent.trail.reader import read_entries
 
 
 @tool
@@ -31,19 +29,19 @@ def look(place: str, api_key: str = "") -> str:
 
 def written(*script: object, thread: str | None = None, **limits: Any) -> tuple[Entry, ...]:
     """The entries of a run with this script."""
-    trails, clock = MemoryTrail(), FakeClock()
+    clock = FakeClock()
     origin = {"model": "openai:small", "base_url": "http://127.0.0.1:8080/v1"}
     agent = Agent(
         ScriptedModel(list(script), clock=clock),
         [look],
-        store=trails,
+        store=MemoryTrail(),
         limits=Limits(**limits),
         clock=clock,
         logger=silent_logger(),
         origin=origin,
     )
     agent.invoke("Look around", {"configurable": {"run_id": "r", "thread_id": thread}})
-    return read_entries(trails, "r", chain=Sha256Chain())
+    return agent.journal.entries("r")
 
 
 OSLO = reply("", call("look", place="Oslo", api_key="k-12345678"), usage=(12, 3))
