@@ -80,11 +80,8 @@ class Cause:
     def describe(self) -> str:
         """The reason, the guard and what it compared, for a person: "max_steps (steps_spent: steps=10, max_steps=10)"."""
         compared = ", ".join(f"{name}={value}" for name, value in self.values.items())
-        return (
-            f"{self.reason} ({self.guard}: {compared})"
-            if self.guard
-            else f"{self.reason}{f' ({compared})' if compared else ''}"
-        )
+        told = f"{self.guard}: {compared}" if self.guard else compared
+        return f"{self.reason} ({told})" if told else str(self.reason)
 
 
 @dataclass(frozen=True, slots=True)

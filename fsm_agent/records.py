@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -143,9 +144,4 @@ class RunResult(BaseModel):
 
     def guards_fired(self) -> Mapping[str, int]:
         """How often each guard held, by name."""
-        fired: dict[str, int] = {}
-        for one in self.transitions:
-            for guard in one.guards:
-                if guard.result:
-                    fired[guard.guard] = fired.get(guard.guard, 0) + 1
-        return fired
+        return dict(Counter(guard.guard for one in self.transitions for guard in one.guards if guard.result))
