@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -22,6 +21,7 @@ from fsm_agent.history import THOUGHTS
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
+from fsm_agent.prompt import schema_texts
 from fsm_agent.replies import ChunkReader, read_message
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
@@ -171,7 +171,7 @@ class ModelPerformer:
         if reply.prompt_tokens is not None or self._counter is ESTIMATE:
             return reply
         offered = [self._tools.resolve(name) for name in effect.tools] if self._native else []
-        schemas = [one.full_description + json.dumps(one.parameters()) for one in offered if one is not None]
+        schemas = schema_texts(one for one in offered if one is not None)
         return self._counter.completed(reply, effect.messages, schemas)
 
     def _failed(

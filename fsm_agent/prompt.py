@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from langchain_core.messages import AnyMessage
@@ -25,6 +25,7 @@ __all__ = [
     "opening_texts",
     "prompt_of",
     "room_for_summary",
+    "schema_texts",
     "shown",
     "smaller_room",
     "summary_call",
@@ -73,7 +74,7 @@ def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None
 
 def opening_texts(ctx: Context) -> tuple[str, ...]:
     """What the first prompt of a run is made of: system text, tools, and the task."""
-    return (ctx.system_text, *_schemas(_offered(ctx)), ctx.task)
+    return (ctx.system_text, *schema_texts(_offered(ctx)), ctx.task)
 
 
 def usable_tokens(ctx: Context) -> int | None:
@@ -187,7 +188,7 @@ def _offered(ctx: Context) -> tuple[Tool, ...]:
     return found
 
 
-def _schemas(tools: Sequence[Tool]) -> tuple[str, ...]:
+def schema_texts(tools: Iterable[Tool]) -> tuple[str, ...]:
     """What a server is told of each tool, as text."""
     return tuple(tool.full_description + json.dumps(tool.parameters()) for tool in tools)
 
@@ -201,7 +202,7 @@ def _overhead(ctx: Context, purpose: Purpose) -> int:
         prompt = Prompt(
             system=ctx.own_system_text, blocks=(), tools=tools, purpose=purpose, texts=ctx.texts, task=ctx.task
         )
-        bound = _schemas(tools) if ctx.setup.dialect.native_tools else ()
+        bound = schema_texts(tools) if ctx.setup.dialect.native_tools else ()
         written = estimate_tokens(ctx.setup.dialect.compose(prompt))
         found = ctx.setup.memo[key] = written + sum(estimate_text(schema) for schema in bound)
     # Not in what is kept: it is another one for each run.
