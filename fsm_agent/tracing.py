@@ -171,7 +171,7 @@ class Trace:
         if not manager.handlers:
             return cls(_silent(config), traced=False)
         run = manager.on_chain_start(
-            None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
+            None, _input(given), run_id=config.get("run_id"), name=config.get("run_name") or name
         )
         return cls(patch_config(config, callbacks=run.get_child()), True, run=run)
 
@@ -182,7 +182,7 @@ class Trace:
         if not manager.handlers:
             return cls(_silent(config), traced=False)
         run = await manager.on_chain_start(
-            None, {"input": given}, run_id=config.get("run_id"), name=config.get("run_name") or name
+            None, _input(given), run_id=config.get("run_id"), name=config.get("run_name") or name
         )
         return cls(patch_config(config, callbacks=run.get_child()), True, arun=run)
 
@@ -235,6 +235,11 @@ def _silent(config: RunnableConfig) -> RunnableConfig:
     quiet.pop("run_name", None)
     quiet.pop("run_id", None)
     return quiet
+
+
+def _input(given: object) -> dict[str, Any]:
+    """What callbacks are told that the run was given: a mapping as it is, as LangChain does it; they look for its keys."""
+    return given if isinstance(given, dict) else {"input": given}
 
 
 def _output(result: RunResult) -> dict[str, Any]:

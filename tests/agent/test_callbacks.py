@@ -113,6 +113,16 @@ def test_callbacks_reach_model_and_tools_as_children_of_the_run(way: str, kind: 
     assert all((event.metadata or {}).get("user") == "u1" for event in starts)
 
 
+@pytest.mark.parametrize("given", [{"input": "1+2"}, {"task": "1+2", "chat_history": []}], ids=["input", "task"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mapping_is_told_as_it_was_given(way: str, given: dict[str, Any]) -> None:
+    """Callbacks find its keys where those of any runnable are: a mapping is not wrapped into another one."""
+    handler = Recorder()
+    with ScriptedModel(["3"]) as model:
+        run(make(model), given, way, {"callbacks": [handler]})
+    assert [event.said for event in handler.of("on_chain_start")] == [given]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_of_calls_is_traced_call_by_call(way: str) -> None:
     """Every call of a batch has its own start and end, with its own id, under the run."""

@@ -84,7 +84,7 @@ def test_a_run_that_another_process_goes_on_with_is_seen_by_the_tracers_of_the_e
     with ScriptedModel(["done"]) as model, collect_runs() as runs:
         approved(make(model, [pay], store=store), None, asynchronous)
     (root,) = runs.traced_runs
-    assert (root.run_type, root.inputs) == ("chain", {"input": {"resume": "r"}})
+    assert (root.run_type, root.inputs) == ("chain", {"resume": "r"})
     assert [child.run_type for child in root.child_runs] == ["tool", "llm"]
 
 

@@ -9,11 +9,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import RunnableConfig, RunnableLambda, RunnableParallel, RunnablePassthrough
+from langchain_core.runnables.history import RunnableWithMessageHistory
 
 from fsm_agent import RunResult, Token
 from fsm_agent.errors import DefinitionError
 from fsm_agent.testing import ScriptedModel, call
 from tests.agent.kit import RUN, THREAD, WAYS, Recorder, add, items_of, make, run
+from tests.memory.kit import ListHistory
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -78,6 +80,24 @@ def test_with_config_binds_thread_tags_and_name() -> None:
     chains = [event for event in handler.events if event.name == "on_chain_start"]
     assert [event.label for event in chains] == ["named", "named"]
     assert all("mine" in event.tags for event in handler.events)
+
+
+@pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
+@pytest.mark.parametrize("way", WAYS)
+def test_with_a_message_history_around_it(way: str) -> None:
+    """`RunnableWithMessageHistory` finds the task and the answer of each run, and the next one knows them."""
+    history = ListHistory()
+    agent: Any = make(ScriptedModel(lambda request: f"seen {len(request.messages)}"))
+    chain = RunnableWithMessageHistory(
+        agent,
+        lambda: history,
+        input_messages_key="input",
+        history_messages_key="chat_history",
+        history_factory_config=[],
+    )
+    items_of(chain, {"input": "one"}, way)
+    items_of(chain, {"input": "two"}, way)
+    assert [message.content for message in history.messages] == ["one", "seen 2", "two", "seen 4"]
 
 
 @pytest.mark.parametrize("what", ["get_input_jsonschema", "get_output_jsonschema", "get_config_jsonschema"])
