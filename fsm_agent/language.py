@@ -20,6 +20,9 @@ class Texts:
     malformed: str
     truncated: str
     truncated_call: str
+    filtered: str
+    filtered_call: str
+    call_when_forced: str
     lost_call: str
     not_a_tool_call: str
     thought: str
@@ -75,6 +78,9 @@ EN: Final = Texts(
     malformed="Your last reply could not be read: {detail}. {fix}",
     truncated="Your last reply was cut off before its end, so nothing of it was executed. Send a shorter one.",
     truncated_call="This call was cut off before its end, so it was not executed. Send a shorter one.",
+    filtered="Your last reply was cut off by a content filter of the provider, so nothing of it was executed. Say it in other words.",
+    filtered_call="This call was cut off by a content filter of the provider, so it was not executed. Say it in other words.",
+    call_when_forced="Your last reply called a tool, but no more tools can be used. Give the final answer now, from the results above.",
     lost_call="Your last reply was to call a tool, but no call arrived, only text. Call the tool again. If nothing is left to do, give the final answer.",
     not_a_tool_call="Send one complete and valid JSON object.",
     thought="Noted. Now call a tool or give the final answer.",
@@ -143,6 +149,9 @@ ZH: Final = Texts(
     malformed="无法读取你上一次的回复：{detail}。{fix}",
     truncated="你上一次的回复被截断了，因此没有执行其中任何内容。请发送更短的回复。",
     truncated_call="这次调用在结尾之前被截断了，因此没有执行。请发送更短的调用。",
+    filtered="你上一次的回复被服务商的内容过滤器截断了，因此没有执行其中的任何内容。请换一种说法。",
+    filtered_call="这次调用被服务商的内容过滤器截断了，因此没有执行。请换一种说法。",
+    call_when_forced="你上一次的回复调用了工具，但是不能再使用工具。请根据上面的结果立即给出最终答案。",
     lost_call="你上一次的回复本应调用工具，但只收到了文字，没有收到调用。请重新调用；如果没有要做的事了，请给出最终答案。",
     not_a_tool_call="请发送一个完整且合法的 JSON 对象。",
     thought="已记录。现在请调用一个工具，或者给出最终答案。",

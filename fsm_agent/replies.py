@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
+from fsm_agent.dialects.base import FILTERED
 from fsm_agent.dialects.repair.scan import deeper_than_read
 from fsm_agent.effects import CAP_REACHED, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
@@ -26,7 +27,7 @@ __all__ = ["ChunkReader", "read_message", "replied"]
 _CUT: Final = frozenset(
     {
         *("length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded", "incomplete"),
-        *("content_filter", "content_filtered", "safety", "recitation", "insufficient_system_resource"),
+        *("insufficient_system_resource", *FILTERED),
     }
 )
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")

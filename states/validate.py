@@ -9,7 +9,7 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Pending
-from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
+from fsm_agent.dialects.base import FILTERED, Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome, Replied
 from fsm_agent.offer import offered
@@ -49,6 +49,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             return Step(Event.THOUGHT, noted)
         case Empty():
             return Step(Event.REJECTED, ctx.change(note=texts.empty_reply, note_kind="empty"))
+        case Unreadable(kind="truncated") if ctx.reply.finish.lower() in FILTERED:
+            return Step(Event.REJECTED, ctx.change(note=texts.filtered, note_kind="content_filter"))
         case Unreadable(kind="truncated"):
             return Step(Event.REJECTED, ctx.change(note=texts.truncated, note_kind="truncated"))
         case Unreadable(detail=detail):
@@ -72,9 +74,7 @@ def _call_was_lost(ctx: Context, reply: Replied) -> bool:
 
 def _from_reply(ctx: Context, requested: Sequence[Requested]) -> Step:
     if ctx.forced:
-        return Step(
-            Event.REJECTED, ctx.change(note=ctx.texts.answer_now.format(because=""), note_kind="call_when_forced")
-        )
+        return Step(Event.REJECTED, ctx.change(note=ctx.texts.call_when_forced, note_kind="call_when_forced"))
     ids = _fresh_ids(ctx, requested)
     calls: list[Call] = []
     for call_id, one in zip(ids, requested, strict=True):
@@ -164,7 +164,8 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
 def _unreadable(ctx: Context, fault: Malformed | None) -> tuple[str, str]:
     """The kind and the text of the refusal of arguments that cannot be read."""
     if fault is None or fault.kind == "truncated":
-        return "truncated", ctx.texts.truncated_call
+        filtered = ctx.reply is not None and ctx.reply.finish.lower() in FILTERED
+        return "truncated", ctx.texts.filtered_call if filtered else ctx.texts.truncated_call
     return "malformed", ctx.texts.malformed.format(detail=fault.detail, fix=ctx.texts.not_a_tool_call)
 
 

@@ -116,9 +116,10 @@ def test_a_thought_is_neither_a_call_nor_an_answer() -> None:
 
 
 def test_a_call_where_an_answer_was_forced_is_refused() -> None:
-    """Without tools there is nothing to call: the run does not execute one more."""
+    """Without tools there is nothing to call: the run does not execute one more, and its detail says what the model did."""
     event, ctx = validated(ADD, forced=True)
     assert (event, ctx.note_kind, ctx.calls) == (Event.REJECTED, "call_when_forced", ())
+    assert ctx.note.startswith("Your last reply called a tool")
 
 
 @pytest.mark.parametrize(

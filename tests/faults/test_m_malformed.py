@@ -152,6 +152,22 @@ def test_m03_a_cut_text_is_not_the_answer(way: str, label: str) -> None:
     assert "cut off" in model.requests[1].text
 
 
+@pytest.mark.parametrize("label", ["content_filter", "refusal", "PROHIBITED_CONTENT"])
+@pytest.mark.parametrize("said", ["", "The result is"])
+def test_m03_a_reply_that_a_filter_cut_is_told_as_that(said: str, label: str) -> None:
+    """Shorter is no help against a filter: the model is asked for other words, and the person reads what it was."""
+    with ScriptedModel([forever(reply(said, finish_reason=label))]) as model:
+        result = run(make(model), "how much?")
+    assert (result.status, result.reason) == (Status.FAILED, StopReason.CONSECUTIVE_FAILURES)
+    assert "content filter of the provider" in result.detail
+    assert "Say it in other words" in model.requests[1].text
+    asked = reply("", Call("purge", '{"scope": "tm'), finish_reason=label)
+    ledger = Ledger()
+    with ScriptedModel([asked, "sorry"]) as model:
+        run(make(model, [purge_of(ledger)]), "清理")
+    assert (len(ledger), "内容过滤器" in answers_in(model.requests[1])[0].text) == (0, True)
+
+
 @pytest.mark.parametrize(
     "why", [{"reason": "max_output_tokens"}, {"reason": "content_filter"}, {"reason": "other"}, None]
 )
