@@ -15,6 +15,7 @@ from fsm_agent.clock import SystemClock
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, UnknownRun
 from fsm_agent.trail import JsonLinesTrail, SQLiteTrail, TrailStore, chain_from_env
 from fsm_agent.trail.cipher import cipher_from_env
+from fsm_agent.trail.forms import check_form
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.store import alive
 from fsm_agent.trail.story import Story, told
@@ -199,7 +200,10 @@ def stored_run(store: str | None, given: str, agent: str | None = None) -> Itera
 def read_run(trails: TrailStore, store: str | None, run_id: str) -> Stored:
     """The run of that id in `trails`, which `store` named, read and checked. Raises `UnknownRun` and `TrailError`."""
     journal = journal_of(trails)
-    return Stored(journal, run_id, told(journal.entries(run_id)), option_of(store))
+    entries = journal.entries(run_id)
+    for entry in entries:
+        check_form(entry)
+    return Stored(journal, run_id, told(entries), option_of(store))
 
 
 def holder_of(owner: str, lease: float, now: float) -> str:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
 import os
 import sqlite3
 import sys
 import textwrap
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from fsm_agent.testing import call, server
 from fsm_agent.trail import SQLiteTrail
+from fsm_agent.trail.entries import written
 from fsm_agent.trail.store import Batch
 from tests.cli.kit import fsm
 from tests.cli.room import ANA, Room, error_of
+from tests.report.runs import resealed
 
 
 def test_the_environment_names_the_store(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,3 +289,35 @@ def test_a_damaged_trail_is_found_located_and_used_for_nothing(room: Room) -> No
         file.write_bytes(b"no database at all")
     assert room.on("audit", "--all").code == 1
     assert "damaged, or no trail" in room.on("runs").err
+
+
+@pytest.mark.parametrize(
+    ("kind", "nonsense"),
+    [
+        ("header", {"task": None}),
+        ("header", {"origin": {"model": "m", "base_url": 5}}),
+        ("transition", {"guards": [None]}),
+        ("transition", {"seq": [1]}),
+        ("transition", {"signatures": [[1]]}),
+        ("transition", {"error": 1.5}),
+        ("started", {"effect": ["call_model"]}),
+        ("outcome", {"usage": {"input": "many"}}),
+    ],
+)
+def test_a_trail_written_anew_with_nonsense_is_named_by_whoever_shows_it(
+    room: Room, kind: str, nonsense: dict[str, Any]
+) -> None:
+    """Seals that hold say nothing of what is sealed: the entry is named in one line, with exit code 2, and there is no traceback."""
+    room.run(["Hello."])
+    (run_id,) = room.ids()
+    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
+        entries = [json.loads(one.text) for one in trails.read(run_id)]
+    wrong = next(one for one in entries if one["kind"] == kind)
+    wrong["body"] |= nonsense
+    other = Room(room.folder, "other.db")
+    with contextlib.closing(SQLiteTrail("other.db")) as trails:
+        anew = tuple(resealed(map(written, entries)))
+        trails.append(Batch(run_id=run_id, owner="me", lease=0.0, time=1.0, status="completed", entries=anew)).result()
+    for command in (["show"], ["show", "--json"], ["export"], ["export", "-f", "csv"], ["diagram", "--run"]):
+        said = error_of(other.on(*command, run_id))
+        assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said

@@ -1,0 +1,118 @@
+"""Whether an entry holds what one of its kind can. Seals say nothing of that: a trail that was written anew has right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fsm_agent.effects import from_data
+from fsm_agent.errors import TrailDamaged
+from fsm_agent.records import Transitioned
+from fsm_agent.trail.codec import record_of, result_of
+from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.retold import human_entry, moment
+
+__all__ = ["check_form"]
+
+_COUNTED: Final = (
+    "seq", "step", "tokens", "estimated_tokens", "model_calls", "tool_calls", "failures", "elapsed_ms", "at",
+)  # fmt: skip
+
+
+def check_form(entry: Entry) -> None:
+    """Raise `TrailDamaged` for an entry with a time or a body that whoever shows a trail could not read."""
+    try:
+        moment(entry.time)
+        _CHECKS[entry.kind](entry)
+    except Exception as error:  # a body that was tampered with can fail in any way; it is named
+        said = str(error).partition("\n")[0]
+        raise TrailDamaged(
+            f"holds what no entry of the kind {entry.kind!r} can: {type(error).__name__}: {said}",
+            run_id=entry.run_id,
+            seq=entry.seq,
+        ) from error
+
+
+def _header(entry: Entry) -> None:
+    body = entry.body
+    _require(entry.seq == 0, "a second header")
+    _require(isinstance(body["task"], str) and isinstance(body["chain"], str), "a text that is none")
+    _require(body["thread_id"] is None or isinstance(body["thread_id"], str), "a conversation that is none")
+    origin, forked = body.get("origin", {}), body.get("forked")
+    _require(isinstance(origin, Mapping), "an origin that is none")
+    _require(all(isinstance(origin.get(name) or "", str) for name in ("model", "base_url")), "a model that is none")
+    if forked is not None:
+        _require(isinstance(forked["run"], str) and isinstance(forked["seq"], int), "a run that is none")
+
+
+def _transition(entry: Entry) -> None:
+    record = record_of(entry.body, entry.run_id)
+    _require(all(isinstance(getattr(record, name), int | float) for name in _COUNTED), "a count that is none")
+    _require(isinstance(record.error, str), "an error that is no text")
+    _require(all(isinstance(one.values, Mapping) for one in record.guards), "values of a guard that are none")
+    _require(all(isinstance(one.guard, str) for one in record.guards), "a guard without a name")
+    _require(all(isinstance(one, str) for one in _named(record)), "a name that is none")
+
+
+def _named(record: Transitioned) -> tuple[object, ...]:
+    return (*record.tools, *record.signatures, *record.repairs)
+
+
+def _result(entry: Entry) -> None:
+    result_of(entry.body)
+    _require({"ok", "text", "error", "seconds"} <= entry.body.keys(), "less than a result")
+
+
+def _outcome(entry: Entry) -> None:
+    body = entry.body
+    if body["kind"] == "returned":
+        _require(all(isinstance(one, str) for one in body["calls"]), "a call without its name")
+        _require("usage" not in body, "tokens that no batch takes")
+    else:
+        from_data("outcome", body)
+        of_model = body["kind"] in ("replied", "model_failed")
+        _require(not of_model or {"input", "output", "total"} <= body["usage"].keys(), "no count of tokens")
+
+
+def _started(entry: Entry) -> None:
+    body = entry.body
+    effect = body["effect"]
+    _require(isinstance(effect, str) and isinstance(body.get("purpose", ""), str), "a name that is none")
+    for name in ("attempt", "seconds"):
+        _require(isinstance(body.get(name) or 0, int | float), "a count that is none")
+    if effect == "call_model":
+        _require("purpose" in body and "attempt" in body, "a call of the model without its purpose")
+    if effect in ("call_tools", "ask_human"):
+        names = ("id", "tool", "signature") if effect == "call_tools" else ("id", "tool", "why", "digest")
+        for call in body["calls"]:
+            _require(all(isinstance(call[name], str) for name in names), "a call without its names")
+            _require(isinstance(call["arguments"], Mapping), "a call without arguments")
+    if effect == "ask_human":
+        moment(body["expires_at"])
+
+
+def _decided(entry: Entry) -> None:
+    from_data("decision", entry.body["decision"])
+    human_entry(entry)
+
+
+def _of_people(entry: Entry) -> None:
+    human_entry(entry)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+_CHECKS: Final[Mapping[str, Any]] = {
+    "header": _header,
+    "started": _started,
+    "result": _result,
+    "outcome": _outcome,
+    "transition": _transition,
+    "decided": _decided,
+    "paused": _of_people,
+    "changed": _of_people,
+    "resumed": _of_people,
+}
