@@ -32,7 +32,6 @@ __all__ = [
     "Job",
     "TimedOut",
     "Work",
-    "blocking",
     "claimed_in_thread",
     "in_thread",
     "on_task",
@@ -195,24 +194,19 @@ class Job:
 
 
 class Work(NamedTuple):
-    """Something that may take long, for whoever drives the run to do: never on the thread of the caller, and at most `timeout` seconds."""
+    """Something that may take long, for whoever drives the run to do: never on the thread of the caller, and at most `timeout` seconds.
+
+    Yielding it gives what `run` gives, or raises what that raises. It ends early on a cancellation (`CancelRequested`), a time-out
+    (`TimedOut`), or an interrupt of the caller.
+    """
 
     job: Job
     run: Callable[[Emit], Any]
     timeout: float | None
 
 
-def blocking(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Generator[Work, Any, T]:
-    """Have `work` done, and return what it gives or raise what it raises.
-
-    It ends early on a cancellation (`CancelRequested`), a time-out (`TimedOut`, after `timeout` seconds), or an interrupt of the caller.
-    """
-    result: T = yield Work(job, work, timeout)
-    return result
-
-
 def waiting(job: Job, work: Callable[[Emit], T], timeout: float | None) -> Generator[str, None, T]:
-    """Do `work` on a worker thread and wait for it on this one; yields the pieces that it emits. Raises as `blocking` does.
+    """Do `work` on a worker thread and wait for it on this one; yields the pieces that it emits. Raises as `Work` does.
 
     The work itself cannot be stopped: its thread is given up on, and its result is dropped.
     """

@@ -27,7 +27,7 @@ from fsm_agent.effects import (
     Waited,
 )
 from fsm_agent.errors import RunError
-from fsm_agent.jobs import HERE, CancelRequested, Here, Job, Work, blocking, in_thread, on_task
+from fsm_agent.jobs import HERE, CancelRequested, Here, Job, Work, in_thread, on_task
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.review import wrong_in
@@ -61,7 +61,7 @@ class Performer:
                 case CallTools():
                     return (yield from self._tools.perform(effect, job))
                 case Wait(seconds=seconds):
-                    yield from blocking(job, lambda _: job.clock.sleep(seconds), None)
+                    yield Work(job, lambda _: job.clock.sleep(seconds), None)
                     job.check()
                     return Waited(job.now())
                 case AskHuman():

@@ -11,7 +11,7 @@ from typing import Any, Final
 from fsm_agent.batch import PATIENCE, Batch, Stop, or_stop
 from fsm_agent.effects import Call, CallTools, Result, Returned
 from fsm_agent.failures import words_of
-from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, blocking, in_thread, on_task
+from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, in_thread, on_task
 from fsm_agent.language import Language, texts_for
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
@@ -154,7 +154,7 @@ class ToolPerformer:
         batch = Batch()
         within = self._longest(calls, effect) + PATIENCE
         try:
-            yield from blocking(job, lambda _: asyncio.run(self._all(calls, effect, job, batch)), within)
+            yield Work(job, lambda _: asyncio.run(self._all(calls, effect, job, batch)), within)
         except TimedOut:
             pass
         finally:
