@@ -156,5 +156,4 @@ def noted(ctx: Context, note: str) -> Context:
     kept = ctx.setup.dialect.keep_note(note)
     if ctx.round is None:
         return ctx.change(round=block("note", *kept, turn=ctx.turn))
-    joined = Block(ctx.round.kind, (*ctx.round.messages, *kept), turn=ctx.turn)
-    return ctx.change(round=block(joined.kind, *joined.messages, turn=ctx.turn))
+    return ctx.change(round=block(ctx.round.kind, *ctx.round.messages, *kept, turn=ctx.turn))
