@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block, block
 from fsm_agent.language import Texts
-from fsm_agent.memory.views import at_least, is_round, pinned, unsummarised
+from fsm_agent.memory.views import at_least_one, is_round, pinned, unsummarised
 from fsm_agent.memory.wording import texts_of
 
 __all__ = ["DualBuffer"]
@@ -40,7 +40,7 @@ class DualBuffer:
         for name in ("reasoning", "results", "max_tokens", "context_tokens"):
             size: object = getattr(self, name)
             if size is not None or name in ("reasoning", "results"):
-                at_least(1, "DualBuffer", name, size, "use Full() to keep everything")
+                at_least_one("DualBuffer", name, size, "use Full() to keep everything")
         share: object = self.share_of_context
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise DefinitionError(

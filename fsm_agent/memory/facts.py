@@ -12,7 +12,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 
 from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block, block, text_of
-from fsm_agent.memory.views import Compacting, Memory, Window, at_least, is_memory
+from fsm_agent.memory.views import Compacting, Memory, Window, at_least_one, is_memory
 from fsm_agent.memory.wording import texts_of
 
 __all__ = ["KeyFacts", "key_sentences", "sentences"]
@@ -34,8 +34,8 @@ class KeyFacts:
     def __post_init__(self) -> None:
         if not is_memory(self.inner):
             raise DefinitionError(f"KeyFacts({self.inner!r}): give a memory, as in KeyFacts(Window(rounds=3))")
-        at_least(1, "KeyFacts", "per_round", self.per_round, "give the inner memory alone to keep no facts")
-        at_least(1, "KeyFacts", "at_most", self.at_most, "give the inner memory alone to keep no facts")
+        at_least_one("KeyFacts", "per_round", self.per_round, "give the inner memory alone to keep no facts")
+        at_least_one("KeyFacts", "at_most", self.at_most, "give the inner memory alone to keep no facts")
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """The inner view with one block of facts after its leading tasks and summary."""

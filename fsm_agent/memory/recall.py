@@ -16,7 +16,7 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.history import Block, text_of
 from fsm_agent.language import Texts
 from fsm_agent.memory.facts import key_sentences
-from fsm_agent.memory.views import at_least
+from fsm_agent.memory.views import at_least_one
 
 if TYPE_CHECKING:  # their import takes a second, which an agent without long-term memory never pays
     from langchain_core.documents import Document
@@ -43,7 +43,7 @@ class Recall:
     """
 
     def __init__(self, store: VectorStore | None = None, k: int = 3, *, least: float | None = None) -> None:
-        at_least(1, "Recall", "k", k, "leave `recall` out to recall nothing")
+        at_least_one("Recall", "k", k, "leave `recall` out to recall nothing")
         if store is None:
             from fsm_agent.memory.lexical import local_store  # noqa: PLC0415 - its import takes a second
 

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 from fsm_agent.dialects.textual import in_short
 from fsm_agent.history import Block, block, text_of
 from fsm_agent.language import Texts
-from fsm_agent.memory.views import at_least, is_round, pinned
+from fsm_agent.memory.views import at_least_one, is_round, pinned
 
 __all__ = ["MESSAGE_CHARS", "SummaryWindow", "summary_block", "summary_prompt"]
 
@@ -37,7 +37,7 @@ class SummaryWindow:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "every", "chunk_tokens"):
-            at_least(1, "SummaryWindow", name, getattr(self, name), "use Full() to keep everything")
+            at_least_one("SummaryWindow", name, getattr(self, name), "use Full() to keep everything")
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """First task + current task + the newest summary + all that it does not tell of."""

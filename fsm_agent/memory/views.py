@@ -15,7 +15,7 @@ __all__ = [
     "Memory",
     "MessageWindow",
     "Window",
-    "at_least",
+    "at_least_one",
     "is_memory",
     "is_round",
     "pinned",
@@ -63,7 +63,7 @@ class Window:
     rounds: int = 5
 
     def __post_init__(self) -> None:
-        at_least(1, "Window", "rounds", self.rounds, "use Full() to keep everything")
+        at_least_one("Window", "rounds", self.rounds, "use Full() to keep everything")
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """First task + current task + the last `rounds` rounds; an earlier turn's task is kept when a round of it is."""
@@ -90,7 +90,7 @@ class MessageWindow:
     messages: int = 10
 
     def __post_init__(self) -> None:
-        at_least(1, "MessageWindow", "messages", self.messages, "use Full() to keep everything")
+        at_least_one("MessageWindow", "messages", self.messages, "use Full() to keep everything")
 
     def view(self, history: Sequence[Block]) -> tuple[Block, ...]:
         """First task + current task + as many of the newest blocks as fit, and two rounds in any case."""
@@ -143,9 +143,7 @@ def is_memory(given: object) -> bool:
     return not isinstance(given, type) and callable(getattr(given, "view", None))
 
 
-def at_least(least: int, owner: str, name: str, given: object, instead: str) -> None:
+def at_least_one(owner: str, name: str, given: object, instead: str) -> None:
     """Check a whole number of a strategy. Raises `DefinitionError` that names it, and what to use `instead`."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise DefinitionError(
-            f"{owner}({name}={given!r}): {name} must be a whole number of at least {least}; {instead}"
-        )
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise DefinitionError(f"{owner}({name}={given!r}): {name} must be a whole number of at least 1; {instead}")
