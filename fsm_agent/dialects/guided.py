@@ -39,7 +39,7 @@ from fsm_agent.dialects.guided_moves import (
     unused_values,
 )
 from fsm_agent.dialects.guided_texts import GUIDES, Example, Guide
-from fsm_agent.dialects.json_action import FINISH, JsonAction, answer_variant
+from fsm_agent.dialects.json_action import FINISH, JsonAction, action_format, answer_variant
 from fsm_agent.dialects.repair import split_thinking
 from fsm_agent.dialects.textual import describe, in_short, written
 from fsm_agent.effects import Call, Replied, Result
@@ -96,8 +96,8 @@ class GuidedJson:
         if not self.constrain:
             return None
         if not prompt.tools:
-            return _format([answer_variant()])
-        return _format(possible_replies(prompt))
+            return action_format([answer_variant()])
+        return action_format(possible_replies(prompt))
 
     def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
         """As `json_action` reads it; thought and `solved` are for the model alone."""
@@ -130,11 +130,6 @@ class GuidedJson:
     def keep_answer(self, text: str) -> tuple[AnyMessage, ...]:
         """As `json_action` keeps it."""
         return _PLAIN.keep_answer(text)
-
-
-def _format(variants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    schema = dict(variants[0]) if len(variants) == 1 else {"anyOf": list(variants)}
-    return {"type": "json_schema", "json_schema": {"name": "action", "schema": schema}}
 
 
 def _tools_text(guide: Guide, prompt: Prompt) -> str:

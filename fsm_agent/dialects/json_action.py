@@ -26,14 +26,14 @@ from fsm_agent.dialects.base import (
     one_system,
     rejected,
 )
-from fsm_agent.dialects.native import requested
+from fsm_agent.dialects.native import calls_beside, requested
 from fsm_agent.dialects.repair import Fault, Malformed, Repair, parse_object, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observations, without_examples
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
 
-__all__ = ["FINISH", "THINK", "JsonAction", "answer_variant", "variant"]
+__all__ = ["FINISH", "THINK", "JsonAction", "action_format", "answer_variant", "variant"]
 
 FINISH: Final = "FINISH"
 THINK: Final = "THINK"
@@ -70,21 +70,14 @@ class JsonAction:
         if self.think and prompt.purpose == "plan":
             variants.append(variant(THINK, _one_text("thought")))
         variants.append(answer_variant())
-        schema = variants[0] if len(variants) == 1 else {"anyOf": variants}
-        return {"type": "json_schema", "json_schema": {"name": "action", "schema": schema}}
+        return action_format(variants)
 
     def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
         """The first object of the reply that has the form of an action."""
         if reply.unreadable:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
-            return Calls(
-                tuple(
-                    one
-                    for raw in reply.calls
-                    for one in requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut)
-                )
-            )
+            return Calls(calls_beside(reply))
         _, text = split_thinking(reply.text)
         if not text.strip():
             return Unreadable("truncated", "") if reply.truncated else Empty()
@@ -201,6 +194,12 @@ def _action(form: _Form, read: tuple[str, ...], *, truncated: bool) -> Reading:
 
 def _written(action: str, action_input: Mapping[str, Any]) -> str:
     return json.dumps({"action": action, "action_input": action_input}, ensure_ascii=False, default=str)
+
+
+def action_format(variants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The `response_format` that admits one of `variants`."""
+    schema = variants[0] if len(variants) == 1 else {"anyOf": variants}
+    return {"type": "json_schema", "json_schema": {"name": "action", "schema": schema}}
 
 
 def answer_variant() -> dict[str, Any]:

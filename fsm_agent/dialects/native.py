@@ -34,7 +34,7 @@ from fsm_agent.history import Mould, flatten
 from fsm_agent.language import Texts
 from fsm_agent.opaque import restored
 
-__all__ = ["Native", "read_text", "requested"]
+__all__ = ["Native", "calls_beside", "read_text", "requested"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,7 @@ class Native:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
             _, text = split_thinking(reply.text)
-            asked = [requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut) for raw in reply.calls]
-            return Calls(asked[0] if len(asked) == 1 else tuple([one for several in asked for one in several]), text)
+            return Calls(calls_beside(reply), text)
         return read_text(reply, tools, recover=self.recover_text_calls)
 
     def keep_round(
@@ -115,6 +114,12 @@ def _answer(call: Call, result: Result) -> ToolMessage:
     if text.isascii() and call.id.isascii() and call.name.isascii():
         return _ANSWER.cast(content=text, tool_call_id=call.id, name=call.name, status=status)
     return ToolMessage(text, tool_call_id=call.id, name=call.name, status=status)
+
+
+def calls_beside(reply: Replied) -> tuple[Requested, ...]:
+    """The calls that came beside the text of a reply, as read."""
+    asked = [requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut) for raw in reply.calls]
+    return asked[0] if len(asked) == 1 else tuple([one for several in asked for one in several])
 
 
 def requested(call_id: str, name: str, arguments: object, *, truncated: bool) -> tuple[Requested, ...]:

@@ -23,7 +23,7 @@ from fsm_agent.dialects.base import (
     one_system,
     rejected,
 )
-from fsm_agent.dialects.native import requested
+from fsm_agent.dialects.native import calls_beside, requested
 from fsm_agent.dialects.react_text import ReactReply, parse_react
 from fsm_agent.dialects.repair import Malformed, Repair, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observation, observations
@@ -66,8 +66,7 @@ class React:
         if reply.unreadable:
             return Unreadable("malformed", reply.unreadable)
         if reply.calls:
-            calls = [requested(raw.id, raw.name, raw.arguments, truncated=reply.may_be_cut) for raw in reply.calls]
-            return Calls(tuple(one for several in calls for one in several))
+            return Calls(calls_beside(reply))
         _, text = split_thinking(reply.text)
         if not text.strip():
             return Unreadable("truncated", "") if reply.truncated else Empty()
