@@ -23,13 +23,14 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-__all__ = ["MAX_DEPTH", "MAX_ITEMS", "as_json", "plain", "well_formed"]
+__all__ = ["MAX_DEPTH", "MAX_INT_BITS", "MAX_ITEMS", "as_json", "plain", "well_formed"]
 
 MAX_DEPTH: Final = 64
 """Containers inside containers, deeper ones become a placeholder."""
 MAX_ITEMS: Final = 200_000
 """Values taken over from one result; what follows is counted in a placeholder."""
-_MAX_INT_BITS: Final = 14_000
+MAX_INT_BITS: Final = 14_000
+"""Python writes no integer of more than 4,300 digits as text, which are 14,284 bits."""
 _MAX_TEXT_OF_OBJECT: Final = 2_000
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _LAZY: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, map, filter, zip, enumerate)
@@ -95,7 +96,7 @@ class _Conversion:
         if isinstance(value, str):
             return well_formed(str(value))
         if isinstance(value, int):
-            return int(value) if value.bit_length() <= _MAX_INT_BITS else f"<integer of {value.bit_length()} bits>"
+            return int(value) if value.bit_length() <= MAX_INT_BITS else f"<integer of {value.bit_length()} bits>"
         if isinstance(value, float):
             return float(value) if isfinite(value) else _not_finite(value)
         if isinstance(value, (date, time)):

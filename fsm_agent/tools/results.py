@@ -24,6 +24,8 @@ _METADATA_TEXT: Final = 1_000
 _METADATA_CHARS: Final = 8_000
 """Of all metadata of one result, as JSON."""
 _LEFT_OUT: Final = "left_out"
+_NAME_CHARS: Final = 32
+_MOST_NAMES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,8 @@ def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
         short = cut(item, _METADATA_TEXT) if isinstance(item, str) else item
         size = len(key) + len(json.dumps(short, ensure_ascii=False))
         if size > room:
-            left_out.append(cut(key, _BACK))
+            left_out.append(cut(key, _NAME_CHARS))
             continue
         room -= size
         kept[key] = short
-    return {**kept, _LEFT_OUT: left_out[:_BACK]} if left_out else kept
+    return {**kept, _LEFT_OUT: left_out[:_MOST_NAMES]} if left_out else kept

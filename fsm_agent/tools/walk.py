@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from fsm_agent.tools.plain import well_formed
+from fsm_agent.tools.plain import MAX_INT_BITS, well_formed
 from fsm_agent.tools.problems import Problem, problem
 
 __all__ = ["MAX_DEPTH", "Path", "dropped", "leaves", "path_text", "unwritable", "value_at"]
@@ -17,7 +17,6 @@ Path = tuple[str | int, ...]
 """Keys and list positions from the arguments down to a value."""
 
 MAX_DEPTH: Final = 100
-_MAX_INT_BITS: Final = 14_000
 
 
 def path_text(path: Iterable[str | int]) -> str:
@@ -89,8 +88,8 @@ def _unwritable_leaf(path: Path, value: object) -> Iterator[Problem]:
         if not isfinite(value):
             yield problem(path_text(path), "number", (), value)
     elif isinstance(value, int):
-        if value.bit_length() > _MAX_INT_BITS:
-            yield problem(path_text(path), "size", (f"{_MAX_INT_BITS} bits",))
+        if value.bit_length() > MAX_INT_BITS:
+            yield problem(path_text(path), "size", (f"{MAX_INT_BITS} bits",))
     elif value is not None and not _writable(value):
         yield problem(path_text(path), "type", ("JSON",), value)
 
