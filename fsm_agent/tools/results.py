@@ -51,13 +51,12 @@ class ToolResult:
 class Rendered:
     """A tool result as text.
 
-    `text` is what the model sees, `full` is all of it, `original_chars` is `len(full)`. `metadata` is plain JSON data.
+    `text` is what the model sees, `full` is all of it. `metadata` is plain JSON data.
     """
 
     text: str
     full: str
     truncated: bool = False
-    original_chars: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     artifact: Any = None
     failed: bool = False
@@ -75,7 +74,7 @@ def render_result(value: object, *, max_chars: int | None = None, marker: str | 
         # What most tools return, for which the rest of this would find nothing to do.
         full = _text(value)
         text = full if max_chars is None else cut(full, max_chars, marker)
-        return Rendered(text=text, full=full, truncated=text is not full, original_chars=len(full))
+        return Rendered(text=text, full=full, truncated=text is not full)
     result = _opened(value)
     full = _text(result.content)
     text = full if max_chars is None else cut(full, max_chars, marker)
@@ -83,7 +82,6 @@ def render_result(value: object, *, max_chars: int | None = None, marker: str | 
         text=text,
         full=full,
         truncated=text is not full,
-        original_chars=len(full),
         metadata=_metadata(result.metadata),
         artifact=result.artifact,
         failed=result.failed,
