@@ -27,7 +27,7 @@ from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations, Memory, Recall
 from fsm_agent.memory.recall import with_recalled
 from fsm_agent.memory.tokens import counter_for, fitted
-from fsm_agent.models import patient, prepare, resolve
+from fsm_agent.models import name_of, patient, prepare, resolve
 from fsm_agent.observe import Logger, Observer, StructlogObserver
 from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
@@ -80,8 +80,8 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
     it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
     `config["configurable"]["thread_id"]`, by default in memory. `chain` seals the trail and `cipher` encrypts it, by default as the
-    environment says (`chain_from_env`, `cipher_from_env`). `origin` is JSON data that the header of each trail keeps, to find again how
-    the agent was made.
+    environment says (`chain_from_env`, `cipher_from_env`). `origin` is JSON data that the header of each trail keeps, beside the
+    name of the model, to find again how the agent was made.
 
     What a trail of this agent is read by are `journal`, `setup` and `machine`: `audit(agent.journal, run_id, agent.setup)`.
 
@@ -151,12 +151,9 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self._begun = self.setup
         self._counter = counter_for(chosen)
         self._recall = recall
-        asking = ModelPerformer(
-            prepare(chosen, timeout=self.limits.model_timeout),
-            self.tools,
-            native_tools=self.setup.dialect.native_tools,
-            counter=self._counter,
-        )
+        prepared = prepare(chosen, timeout=self.limits.model_timeout)
+        native = self.setup.dialect.native_tools
+        asking = ModelPerformer(prepared, self.tools, native_tools=native, counter=self._counter)
         asking.check(self.tools.names())
         performer = Performer(asking, ToolPerformer(self.tools), approve)
         if language is not None:
@@ -166,6 +163,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)
         self._pauses = NO_PAUSES
         self.trails, self.conversations = stores_of(store, conversations)
+        origin = {"model": name_of(model, prepared), **(origin or {})}
         self._journal = None if self.trails is None else self._new_journal(self.trails, chain, cipher, origin)
         self._runner = Runner(
             performer,
@@ -184,14 +182,14 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         return self._begun
 
     def _new_journal(
-        self, store: TrailStore, chain: Chain | None, cipher: Cipher | None, origin: Mapping[str, Any] | None
+        self, store: TrailStore, chain: Chain | None, cipher: Cipher | None, origin: Mapping[str, Any]
     ) -> Journal:
         return Journal(
             store=store,
             clock=self._clock,
             chain=chain_from_env() if chain is None else chain,
             cipher=cipher_from_env() if cipher is None else cipher,
-            origin=origin or {},
+            origin=origin,
             machine=self.machine,
         )
 

@@ -22,7 +22,7 @@ from fsm_agent.errors import ModelError
 from fsm_agent.limits import Limits
 from fsm_agent.wire import attach
 
-__all__ = ["Prepared", "capped", "key_from", "patient", "prepare", "resolve"]
+__all__ = ["Prepared", "capped", "key_from", "name_of", "patient", "prepare", "resolve"]
 
 _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
@@ -172,6 +172,19 @@ def prepare(model: Any, *, timeout: float) -> Prepared:
         direct=_is_direct(inner) and not config,
         patience=patience,
     )
+
+
+def name_of(given: Any, prepared: Prepared) -> str:
+    """What a trail calls the model: as it was named where it was, else "provider:name" by what it tells LangChain's tracers; "" unknown."""
+    if isinstance(given, str):
+        return given
+    try:
+        # What each provider's class says of itself; nothing public does.
+        told = prepared.model._get_ls_params(**prepared.kwargs)
+    except Exception:  # noqa: BLE001 - a class of somebody else: a name that is not known fails no agent
+        return ""
+    provider, name = told.get("ls_provider"), told.get("ls_model_name")
+    return f"{provider}:{name}" if provider and name else ""
 
 
 def _is_direct(model: BaseChatModel) -> bool:

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -111,6 +111,33 @@ def test_spans_follow_the_conventions_for_generative_ai() -> None:
     assert int(root["startTimeUnixNano"]) == round(times[0] * 1e9)
     assert int(root["endTimeUnixNano"]) == round(times[-1] * 1e9)
     assert all(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) for span in (root, *below))
+
+
+class Nameless(ScriptedModel):
+    """A model whose class does not say what it is called."""
+
+    def _get_ls_params(self, *_: object, **__: object) -> Any:
+        raise AttributeError("no name")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (ScriptedModel(["Hello."], model_name="tiny"), "scriptedmodel:tiny"),
+        (ScriptedModel(["Hello."], model_name="tiny").bind(model="other"), "scriptedmodel:other"),
+        (cast(Any, Nameless)(["Hello."]), ""),
+    ],
+)
+def test_a_trail_names_the_model_of_an_agent_in_code(model: Any, name: str) -> None:
+    """What a model says of itself is in the header, and so in the spans; one that says nothing, or cannot, costs no run."""
+    pytest.importorskip("opentelemetry.sdk")
+    agent = Agent(model, store=MemoryTrail(), origin={"made": "here"}, logger=silent_logger())
+    entries = agent.journal.entries(agent.invoke("Hello").run_id)
+    assert entries[0].body["origin"] == {"model": name, "made": "here"}
+    asked = attributes_of(spans_of(to_otlp(entries))[1])
+    provider, _, called = name.partition(":")
+    assert asked["gen_ai.provider.name"] == (provider or "_OTHER")
+    assert asked.get("gen_ai.request.model", "") == called
 
 
 def test_spans_hold_arguments_and_results_only_when_asked() -> None:
