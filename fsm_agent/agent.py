@@ -178,6 +178,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         """The setup with the tools as they are now, which do not change with the registry while a run goes by them."""
         tools = self.tools.snapshot()
         if self._begun.tools is not tools:
+            check_names(self.setup.dialect, tools.names())
             self._begun = replace(self.setup, tools=tools, memo={})
         return self._begun
 

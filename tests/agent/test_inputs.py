@@ -11,7 +11,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.tools import BaseTool, BaseToolkit
 from langchain_core.tools import tool as langchain_tool
 
-from fsm_agent import Agent, Limits, RunError, StopReason, tool
+from fsm_agent import Agent, Limits, Registry, RunError, Status, StopReason, tool
 from fsm_agent.errors import DefinitionError, ModelError
 from fsm_agent.inputs import read_input
 from fsm_agent.models import resolve
@@ -179,6 +179,18 @@ def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent
     """What is wrong with a definition is said at once, with what to give instead."""
     with pytest.raises(DefinitionError, match=says):
         build()
+
+
+def test_a_tool_with_a_name_of_the_dialect_is_refused_also_when_it_came_later() -> None:
+    """A registry takes tools after its agent was made: no run begins with one that no reply could call."""
+    tools = Registry([add])
+    answer = '{"action": "FINISH", "action_input": {"answer": "3"}}'
+    agent = Agent(ScriptedModel([answer]), tools, dialect="json_action", logger=silent_logger())
+    tools.register(tool(name="FINISH")(add))
+    with pytest.raises(DefinitionError, match="'FINISH' here"):
+        agent.invoke("1+2")
+    tools.unregister("FINISH")
+    assert agent.invoke("1+2").status is Status.COMPLETED
 
 
 @pytest.mark.parametrize("way", WAYS)
