@@ -60,6 +60,8 @@ def _value(text: str, where: str) -> str:
 def load_env_file(path: Path, environ: MutableMapping[str, str]) -> tuple[str, ...]:
     """Put the variables of `path` into `environ`, unless they are set there, and return the names that were put.
 
+    A variable that is empty counts as one that is not set, as for `Limits.from_env`.
+
     Raises `DefinitionError` for a file that cannot be read, or a line that is none of `NAME=value`.
     """
     try:
@@ -67,6 +69,6 @@ def load_env_file(path: Path, environ: MutableMapping[str, str]) -> tuple[str, .
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise DefinitionError(f"--env-file {path}: {why}") from error
-    new = {name: value for name, value in parse_env(text, source=str(path)).items() if name not in environ}
+    new = {name: value for name, value in parse_env(text, source=str(path)).items() if not environ.get(name)}
     environ.update(new)
     return tuple(new)

@@ -73,12 +73,12 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 
 
 def test_what_is_set_stays(tmp_path: Path) -> None:
-    """The environment wins over the file, an empty value included, and the new names are returned."""
+    """The environment wins over the file, but for what is empty there, which nobody set; the new names are returned."""
     file = tmp_path / "a.env"
     file.write_text("A=file\nB=file\nC=file\n", encoding="utf-8")
     environ = {"A": "set", "B": ""}
-    assert load_env_file(file, environ) == ("C",)
-    assert environ == {"A": "set", "B": "", "C": "file"}
+    assert load_env_file(file, environ) == ("B", "C")
+    assert environ == {"A": "set", "B": "file", "C": "file"}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
