@@ -44,11 +44,6 @@ def _logger(given: Any) -> bool:
     return not isinstance(given, logging.Logger | logging.LoggerAdapter) and _has("info")(given)
 
 
-def _observers(given: Any) -> bool:
-    """Nobody would await one that is async, so that it would never be told anything."""
-    return isinstance(given, Collection) and all(callable(one) and not is_async(one) for one in given)
-
-
 def _several(given: Any) -> bool:
     """Not a tool or a toolkit of LangChain: as pydantic models they give their fields, one after the other."""
     return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | BaseModel)
@@ -73,7 +68,7 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
         "a structlog logger (structlog.wrap_logger(yours) makes one of it), or one like silent_logger()",
     ),
     "name": (_is(str), "the name of the agent, as text"),
-    "observers": (_observers, "a list of functions that are not async"),
+    "observers": (_is(Collection), "a list of functions of a transition, none of them async"),
     "origin": (_is(Mapping), "a mapping of JSON data"),
     "recall": (_has("recall", "arecall"), "Recall(store)"),
     "simpler": (_several, "a list of tools or of their names"),
@@ -92,6 +87,18 @@ def of_kinds(**given: Any) -> None:
         fits, wanted = _KINDS[name]
         if value is not None and not fits(value):
             raise DefinitionError(f"{name} is of the kind {type(value).__name__}: give {wanted}")
+    for one in given.get("observers") or ():
+        _check_observer(one)
+
+
+def _check_observer(given: Any) -> None:
+    called = getattr(given, "__name__", type(given).__name__)
+    if not callable(given):
+        raise DefinitionError(f"one of the observers is of the kind {called}: give functions of a transition")
+    if is_async(given):
+        raise DefinitionError(
+            f"{called} of the observers is async, and nobody would await it: give a function that is not"
+        )
 
 
 def known(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, ...]:

@@ -63,6 +63,21 @@ def test_a_part_of_another_kind_is_refused_by_name(given: dict[str, Any]) -> Non
         Agent.from_profile("native", ScriptedModel(["Hi."]), **given)
 
 
+@pytest.mark.parametrize(
+    ("observer", "says"),
+    [
+        (told_later, "told_later of the observers is async, and nobody would await it"),
+        (ToldLater(), "ToldLater of the observers is async"),
+        (3, "one of the observers is of the kind int"),
+    ],
+    ids=["function", "object", "number"],
+)
+def test_what_is_wrong_with_an_observer_is_said_of_the_observer(observer: Any, says: str) -> None:
+    """The list that it stands in is right, and is not what the error is about."""
+    with pytest.raises(DefinitionError, match=says):
+        Agent(ScriptedModel(["Hi."]), observers=[print, observer])
+
+
 def test_an_unknown_keyword_of_a_profile_is_refused_by_name() -> None:
     """What `Agent` does not take is told with what it takes, before a model is made."""
     with pytest.raises(DefinitionError, match=r"keyword 'bogus' does not exist; there are limits, system, .*origin"):
