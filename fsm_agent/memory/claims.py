@@ -17,7 +17,7 @@ from typing import Final
 
 from fsm_agent.errors import RunBusy
 
-__all__ = ["Claim", "LocalClaims", "busy", "lost"]
+__all__ = ["Claim", "LocalClaims", "alive", "busy", "lost"]
 
 _PROC: Final = Path("/proc")
 _START: Final = 19
@@ -63,7 +63,7 @@ class Claim:
 
     def gone(self) -> bool:
         """True when its process certainly is no more: it ran here, and its id is free, a zombie's, or another process's."""
-        return self.host == _host() and not _alive(self.pid, self.born)
+        return self.host == _host() and not alive(self.pid, self.born)
 
 
 def busy(thread_id: str, run_id: str, claim: Claim | None = None) -> RunBusy:
@@ -149,8 +149,8 @@ def _stat(pid: int) -> tuple[str, str]:
     return (fields[0].decode(), fields[_START].decode()) if len(fields) > _START else ("", "")
 
 
-def _alive(pid: int, born: str) -> bool:
-    """False only for a process that is certainly gone."""
+def alive(pid: int, born: str = "") -> bool:
+    """False only for a process of this machine that is certainly gone; `born` tells it from a later one with its id, where it is known."""
     if sys.platform == "win32":  # no signal asks without harm there: the lease alone decides
         return True
     try:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from fsm_agent.alphabet import Status
 from fsm_agent.frozen import quick
+from fsm_agent.memory import claims
 from fsm_agent.trail.entries import Stored
 
 __all__ = ["DAMAGED", "RUNNING", "Batch", "Claim", "RunInfo", "TrailStore", "alive", "new_owner"]
@@ -136,10 +137,4 @@ def alive(owner: str) -> bool:
     pid = rest.partition(":")[0]
     if not owner or host != _HOST or not pid.isdigit():
         return bool(owner)
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return claims.alive(int(pid))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail import RunInfo, Stored
 from fsm_agent.trail.fences import advanced, check_whole
+from fsm_agent.trail.store import alive, new_owner
 from tests.trail.stores import batch, entries
 
 INFO = advanced(None, batch(entries=entries(0, 2)))
@@ -36,3 +41,20 @@ def test_what_is_not_whole_is_damaged(info: RunInfo, found: tuple[Stored, ...], 
     with pytest.raises(TrailDamaged) as caught:
         check_whole(info, found)
     assert (caught.value.run_id, caught.value.seq) == ("r", seq)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="other systems do not tell")
+def test_a_child_that_nobody_has_waited_for_yet_is_gone() -> None:
+    """A run is free when its process has ended, also while the system still keeps the number of that."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        owner = new_owner().replace(f":{os.getpid()}:", f":{child.pid}:")
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not alive(owner)
+    assert not alive(owner)
+
+
+def test_no_process_is_asked_where_asking_would_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows signal 0 is Ctrl-C: there the lease alone says whether a run is held."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail(f"signal {number} for process {pid}"))
+    assert alive(new_owner())
