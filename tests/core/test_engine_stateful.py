@@ -254,6 +254,9 @@ class Engine(RuleBasedStateMachine):
             digests = [(calls[one.call_id], one.digest) for one in outcome.results if one.executed]
             self.settled |= {result.call_id for result in outcome.results if result.ok}
             if isinstance(outcome, Doubted):
+                # A yes for a call that never began is still to be used.
+                began = {*outcome.calls, *(one.call_id for one in outcome.results)}
+                self.granted.update((call.id, call.signature) for call in self.pending.calls if call.id not in began)
                 if self.limits.in_doubt == "tell":
                     # The model knows that the outcome is unknown; nothing is done about it in its place.
                     self.settled |= set(outcome.calls)
