@@ -37,7 +37,14 @@ _READ_CHARS: Final = 5_000
 _MOST_STILL: Final = 1_000
 """Transitions in a row without an effect. The built-in table never makes ten; one of somebody's own may go in a circle for ever."""
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
-_SETBACKS: Final = (Event.SUMMARY_FAILED, Event.REFLECTION_FAILED, Event.OVERFLOWED)
+_SETBACKS: Final = frozenset(
+    {
+        *(Event.SUMMARY_FAILED, Event.REFLECTION_FAILED, Event.OVERFLOWED, Event.REJECTED),
+        *(Event.FALLBACK_CHOSEN, Event.DEFAULTED, Event.STRATEGY_CHANGED, Event.SIMPLIFIED),
+        *(Event.ANSWER_FORCED, Event.EXHAUSTED),
+    }
+)
+"""The events that may come of something that went wrong beside the run's newest failure."""
 _READINGS: Final = (Event.ACCEPTED, Event.ANSWERED, Event.REJECTED, Event.THOUGHT)
 
 

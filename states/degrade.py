@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from traceback import format_exception_only
 from typing import Any, Final
 
 from fsm_agent.alphabet import Event
@@ -30,10 +31,11 @@ def enter(ctx: Context) -> None:
 def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     """Take the rung that is left for the reason that led here."""
     rung = wanted_rung(ctx)
+    ctx = ctx.change(setback="")
     if rung is Rung.FALLBACK:
-        pending = _pending(ctx)
+        pending, setback = _pending(ctx)
         used = ctx.fallbacks | {rung_key(call, result) for call, result, _ in fallbacks(ctx)}
-        ctx = ctx.change(fallbacks=used)
+        ctx = ctx.change(fallbacks=used, setback=setback)
         if pending:
             return Step(Event.FALLBACK_CHOSEN, _lower(ctx.change(pending=pending)))
         # The fallback's own mapping of arguments failed: what is left is the next rung.
@@ -87,18 +89,20 @@ def _simplified(ctx: Context, failure: Failure) -> Context:
     return noted(after, ctx.texts.simpler.format(failed=failure.what, error=failure.error, tools=names))
 
 
-def _pending(ctx: Context) -> tuple[Pending, ...]:
-    """The fallback calls, with their arguments mapped by the tool's own mapping. A mapping that raises leaves its fallback out."""
-    found = []
+def _pending(ctx: Context) -> tuple[tuple[Pending, ...], str]:
+    """The fallback calls, their arguments mapped by the tool's own mapping, and which mappings raised: their fallbacks are left out."""
+    found, failed_mappings = [], []
     for call, result, tool in fallbacks(ctx):
         failed = ctx.setup.tools.resolve(result.tool)
         mapping = None if failed is None else failed.map_fallback
         try:
             arguments = _known_to(tool, call.arguments) if mapping is None else dict(mapping(dict(call.arguments)))
-        except Exception:  # noqa: BLE001 - a mapping is somebody else's code
+        except Exception as error:  # noqa: BLE001 - a mapping is somebody else's code
+            said = format_exception_only(error)[-1].strip()
+            failed_mappings.append(f"{tool.name} could not stand in, map_fallback of {result.tool} raised {said}")
             continue
         found.append(Pending(RawCall(call.id, tool.name, arguments), call.id, instead_of=result.tool))
-    return tuple(found)
+    return tuple(found), "; ".join(failed_mappings)
 
 
 def _known_to(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:

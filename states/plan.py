@@ -109,6 +109,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         note="",
         note_kind="",
         repairs=outcome.repairs,
+        setback="",
     )
     return Step(Event.REPLIED, replied)
 

@@ -97,7 +97,8 @@ def _from_pending(ctx: Context) -> Step:
         checked[pending.answers] = _within_batch(ctx, within_policy(ctx, call, beside), beside)
     if ctx.pending[0].instead_of:
         calls = tuple(checked.values())
-        return Step(_verdict(calls), ctx.change(calls=calls, pending=()))
+        refused = "; ".join([f"{one.tool} could not stand in: {one.refusal}" for one in calls if one.refusal])
+        return Step(_verdict(calls), ctx.change(calls=calls, pending=(), setback=refused))
     calls = tuple(checked.get(call.id, call) for call in ctx.calls)
     after = ctx.change(calls=calls, pending=())
     if ctx.results and not runnable(after):

@@ -16,7 +16,7 @@ from fsm_agent import agent as agent_module
 from fsm_agent.errors import ModelError
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, fault, forever, server
 from fsm_agent.tools import CallInfo, ToolRefusal, ToolResult
-from fsm_agent.trail import MemoryTrail
+from fsm_agent.trail import MemoryTrail, audit
 from fsm_agent.trail.changes import Change
 from tests.faults.kit import (
     BOTH,
@@ -598,6 +598,26 @@ def test_r08_arguments_that_do_not_fit_the_fallback_run_nothing(mapper: Any) -> 
     assert "search down" in model.requests[1].text
     assert "could not be used" not in model.requests[1].text, "the model's own reply was right"
     assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize(
+    ("mapper", "told"),
+    [
+        (None, 'search_basic could not stand in: search_basic: field "query" is missing'),
+        (lambda given: {"query": 5}, 'field "query" must be string'),
+        (lambda given: given["nothing"], "map_fallback of search raised KeyError: 'nothing'"),
+        (lambda given: 5, "map_fallback of search raised TypeError"),
+    ],
+)
+def test_r08_why_a_fallback_did_not_stand_in_is_told(mapper: Any, told: str) -> None:
+    """A mapping that fails is somebody's bug: one record of the run names it, and the model is told only of the tool that it called."""
+    with ScriptedModel([call("search", q="x"), call("search", q=1), "sorry"]) as model:
+        agent = make(model, chain(Ledger(), mapper=mapper), limits={"abort_after": 9}, store=MemoryTrail())
+        result = run(agent, "go")
+    errors = [record.error for record in result.transitions]
+    assert [told in error for error in errors].count(True) == 1, errors
+    assert "stand in" not in model.requests[2].text
+    assert audit(agent.journal, result.run_id, agent.setup).ok
 
 
 def test_r08_a_fallback_that_needs_approval_asks() -> None:
