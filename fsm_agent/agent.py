@@ -19,7 +19,7 @@ from fsm_agent.dialects import Dialect, check_names, dialect_for
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import Block, block, call_ids
-from fsm_agent.inputs import AgentInput, Asked, asked, config_of, read_input
+from fsm_agent.inputs import AgentInput, Asked, Ids, asked, config_of, ids_of, read_input
 from fsm_agent.jobs import Job
 from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
@@ -314,7 +314,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> Driven:
         full = config_of(config, more)
         recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
-        run = self._open(given, full, recalled, streaming=streaming)
+        run = self._open(given, ids_of(config, full), recalled, streaming=streaming)
         try:
             trace = Trace.begin(full, self.name or "agent", given)
         except BaseException:
@@ -328,7 +328,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> AsyncGenerator[StreamItem]:
         full = config_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
-        run = await self._aopen(given, full, recalled, streaming=streaming)
+        run = await self._aopen(given, ids_of(config, full), recalled, streaming=streaming)
         try:
             trace = await Trace.abegin(full, self.name or "agent", given)
         except BaseException:
@@ -339,21 +339,19 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             async for item in items:
                 yield item
 
-    def _open(self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
-        """A new run for `given`, with the thread's history when the config names a thread, and what was recalled for it."""
-        new = self._asked(given, config)
+    def _open(self, given: AgentInput, ids: Ids, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
+        """A new run for `given`, with the thread's history when its ids name a thread, and what was recalled for it."""
+        new = self._asked(given, ids)
         return self._begin(new, self._runner.open(new.run_id, new.thread_id), recalled, streaming=streaming)
 
-    async def _aopen(
-        self, given: AgentInput, config: RunnableConfig, recalled: Sequence[str], *, streaming: bool
-    ) -> Run:
-        new = self._asked(given, config)
+    async def _aopen(self, given: AgentInput, ids: Ids, recalled: Sequence[str], *, streaming: bool) -> Run:
+        new = self._asked(given, ids)
         stored = await self._runner.aopen(new.run_id, new.thread_id)
         return self._begin(new, stored, recalled, streaming=streaming)
 
-    def _asked(self, given: AgentInput, config: RunnableConfig) -> Asked:
+    def _asked(self, given: AgentInput, ids: Ids) -> Asked:
         fitting(self.policy, self.tools)
-        return asked(given, config, language=self._language, dialect=self.setup.dialect)
+        return asked(given, ids, language=self._language, dialect=self.setup.dialect)
 
     def _begin(self, new: Asked, stored: tuple[Block, ...], recalled: Sequence[str], *, streaming: bool) -> Run:
         earlier = stored or new.brought

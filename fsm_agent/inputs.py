@@ -21,7 +21,7 @@ from fsm_agent.tools.call import current_call
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.visible import checked_id
 
-__all__ = ["AgentInput", "Asked", "Task", "asked", "config_of", "read_input"]
+__all__ = ["AgentInput", "Asked", "Ids", "Task", "asked", "config_of", "ids_of", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`.
@@ -29,6 +29,9 @@ AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 A message may be LangChain's own, `("user", "text")` or `{"role": "user", "content": "text"}`. Earlier ones may stand beside the task, in
 `chat_history`.
 """
+
+Ids = tuple[str | None, str | None]
+"""Of a run and of its thread, where they are named."""
 
 _KEYS = ("task", "input", "messages")
 _EARLIER = "chat_history"
@@ -66,20 +69,34 @@ def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> Runnabl
     return ensure_config(config)
 
 
-def asked(value: AgentInput, config: RunnableConfig, *, language: Language | None, dialect: Dialect) -> Asked:
-    """What `value` and its config ask for; without a `language` it is that of the task. Nothing is taken for it yet. Raises `RunError`.
+def ids_of(config: RunnableConfig | None, whole: RunnableConfig) -> Ids:
+    """The ids of the run and of the thread that are named for a new run, by the config that it was given and what `config_of` made of it.
 
-    A run inside of a tool call is a run of its own: the ids of the runs around it are not its own, however they got into its config.
+    A run inside of a tool call is a run of its own: the ids of the runs around it are not its own, however they got into its config. In a
+    graph of LangGraph the configurable `run_id` is that of the graph's run (its server names it), and the thread is that of the agents
+    which the graph itself calls: one that a tool or a function of the graph calls has it when the config is handed on.
     """
-    task = read_input(value)
-    spoken = language or detect_language(task.text)
-    run_id, thread_id = _named(config)
+    run_id, thread_id = _named(whole)
+    if whole.get("configurable", {}).get("checkpoint_ns"):
+        run_id = str(whole["run_id"]) if whole.get("run_id") else None
+        thread_id = thread_id if config and "configurable" in config else None
     outer = current_call()
     if outer.run_id:
         # Made inside of a tool. Whether what names the runs around it has come along depends on who listens, and on who calls whom.
         around = _named(outer.config or {})
         run_id = None if run_id in (outer.run_id, around[0]) else run_id
         thread_id = None if thread_id == around[1] else thread_id
+    return run_id, thread_id
+
+
+def asked(value: AgentInput, ids: Ids, *, language: Language | None, dialect: Dialect) -> Asked:
+    """What `value` and the ids of `ids_of` ask for; without a `language` it is that of the task. Nothing is taken for it yet.
+
+    Raises `RunError`.
+    """
+    task = read_input(value)
+    spoken = language or detect_language(task.text)
+    run_id, thread_id = ids
     return Asked(
         task=task,
         run_id=checked_id("the run id", run_id or str(uuid.uuid4())),
@@ -89,7 +106,7 @@ def asked(value: AgentInput, config: RunnableConfig, *, language: Language | Non
     )
 
 
-def _named(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _named(config: Mapping[str, Any]) -> Ids:
     """The ids of the run and of the thread that a config names."""
     named = config.get("configurable") or {}
     run_id, thread_id = config.get("run_id") or named.get("run_id"), named.get("thread_id")

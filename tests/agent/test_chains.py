@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -194,3 +195,44 @@ def test_the_messages_of_a_result_are_a_list_of_their_own() -> None:
     second = agent.invoke([HumanMessage("once more", id="7")], THREAD)
     assert [message.type for message in second.messages] == ["human", "ai"]
     assert second.messages[0].id == "7", "what the graph knows already is not added again"
+
+
+GRAPH: RunnableConfig = {"configurable": {"thread_id": "t", "run_id": "of the graph", "checkpoint_ns": "agent:1"}}
+"""What LangGraph gives a node, its server with the id of the graph's run among it."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_run_of_a_graph_is_not_that_of_its_agents(way: str, tmp_path: Path) -> None:
+    """A node that runs again within one run of its graph has a run id of its own each time, and the graph's thread."""
+    with ScriptedModel(["one", "two"]) as model:
+        agent = make(model, store=tmp_path / "runs.db")
+        results = [run(agent, "go", way, GRAPH) for _ in range(2)]
+    assert [one.thread_id for one in results] == ["t", "t"]
+    assert len({"of the graph", *(one.run_id for one in results)}) == 3
+
+
+def test_the_id_that_a_run_in_a_graph_is_given_is_its_own() -> None:
+    """LangChain's own `run_id` goes to nobody else, so that it names the run in a graph too."""
+    result = make(ScriptedModel(["one"])).invoke("go", {**GRAPH, "run_id": UUID(int=7)})
+    assert result.run_id == str(UUID(int=7))
+
+
+@pytest.mark.parametrize(
+    ("around", "handed", "thread"),
+    [(GRAPH, False, None), (GRAPH, True, "t"), (THREAD, False, "t"), (THREAD, True, "t")],
+    ids=["graph", "graph, handed on", "chain", "chain, handed on"],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_agent_that_a_function_calls(way: str, around: RunnableConfig, handed: bool, thread: str | None) -> None:
+    """A function of a graph, a tool of it say, has runs of their own made, at the same time too, unless it hands its config on."""
+
+    def ask(task: str, config: RunnableConfig) -> Any:
+        return agent.invoke(task, config if handed else None)
+
+    async def aask(task: str, config: RunnableConfig) -> Any:
+        return await agent.ainvoke(task, config if handed else None)
+
+    with ScriptedModel(["one"]) as model:
+        agent = make(model)
+        (result,) = items_of(RunnableLambda(ask, aask), "go", way, around)
+    assert result.thread_id == thread

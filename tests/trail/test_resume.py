@@ -537,7 +537,7 @@ def test_the_wait_before_a_retry_goes_on_where_it_was() -> None:
     limits = Limits(backoff=20, jitter=0, max_retries=1)
     dying = FakeClock(on_sleep=crash)
     journal_agent = agent_on(store, [RuntimeError("down")], [], limits=limits, clock=dying)
-    run = journal_agent._open("go", RUN, streaming=False)
+    run = journal_agent._open("go", ("r", None), streaming=False)
     assert run.trail is not None
     with pytest.raises(Crash):
         _drive_until_wait(journal_agent, run)
