@@ -156,6 +156,7 @@ PURE = (
         "fsm_agent.redact",
         "fsm_agent.repeats",
         "fsm_agent.rounds",
+        "fsm_agent.secret_looks",
         "fsm_agent.states",
         "fsm_agent.table",
     ),
