@@ -40,6 +40,7 @@ class Texts:
     answer_refused: str
     tool_error: str
     tool_timeout: str
+    tool_interrupts: str
     cancelled_result: str
     fallback: str
     default: str
@@ -99,6 +100,7 @@ EN: Final = Texts(
     denied_before="Refused: a person has already refused this same call.",
     tool_error="{tool} failed: {error}",
     tool_timeout="{tool} gave no result within {seconds} seconds. Whether it took effect is unknown.",
+    tool_interrupts="{tool} did not run to its end: it needs a person's answer first, and cannot ask for one here. Do without it, or ask the user in your answer.",
     cancelled_result="The run was cancelled before this call returned. Whether it took effect is unknown.",
     fallback="{error}\n{tool} was executed instead of {failed} and returned:\n{text}",
     default="{error}\nNo result could be had. The default of {tool} stands in for it, which nobody looked up or computed: {text}",
@@ -169,6 +171,7 @@ ZH: Final = Texts(
     denied_before="已拒绝：同样的调用之前已被人工拒绝。",
     tool_error="{tool} 失败：{error}",
     tool_timeout="{tool} 在 {seconds} 秒内没有返回结果，无法确定它是否已经生效。",
+    tool_interrupts="{tool} 没有执行完：它需要先有人回答，而在这里无法询问。请不用它，或者在你的答案里询问用户。",
     cancelled_result="运行在此调用返回之前被取消，无法确定它是否已经生效。",
     fallback="{error}\n已改为执行 {tool}（代替 {failed}），返回：\n{text}",
     default="{error}\n没有得到结果。现用 {tool} 的默认值代替，它不是查到或算出来的：{text}",

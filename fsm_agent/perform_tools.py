@@ -261,7 +261,9 @@ def failed_result(tool: Tool, call: Call, error: Exception, *, language: Languag
 
     A bug is not retried, nor what may have been done, nor (unless the tool sets `retry`) a value that is wrong: it would be wrong again.
     """
-    text = texts_for(language).tool_error.format(tool=tool.name, error=_said(error))
+    texts = texts_for(language)
+    saying = texts.tool_interrupts if _interrupts(error) else texts.tool_error
+    text = saying.format(tool=tool.name, error=_said(error))
     return Result(
         call_id=call.id,
         tool=tool.name,
@@ -276,11 +278,18 @@ def failed_result(tool: Tool, call: Call, error: Exception, *, language: Languag
 
 def _may_pass(tool: Tool, error: Exception) -> bool:
     """True when the same call may succeed a moment later, and may be made again."""
-    if isinstance(error, _BUGS):
+    if isinstance(error, _BUGS) or _interrupts(error):
         return False
     if isinstance(error, _WRONG_VALUE) and not isinstance(error, _GARBLED) and not tool.retry:
         return False
     return tool.idempotent or not _in_doubt(error)
+
+
+def _interrupts(error: Exception) -> bool:
+    """True for what `interrupt()` of LangGraph raises. Let through, it would have the graph begin the run anew, and double its effects."""
+    return any(
+        (base.__module__, base.__name__) == ("langgraph.errors", "GraphInterrupt") for base in type(error).__mro__
+    )
 
 
 def _said(error: Exception) -> str:

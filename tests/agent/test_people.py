@@ -245,3 +245,23 @@ def test_resuming_what_does_not_wait_is_an_error() -> None:
         run(agent, "go", "invoke", RUN)
         with pytest.raises(UnknownRun):
             agent.resume("r", decision=Approve())
+
+
+@pytest.mark.parametrize(("task", "said"), [("go", "ask the user in your answer"), ("开始", "在你的答案里询问用户")])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_tool_that_interrupts_a_graph_is_not_called_again(way: str, task: str, said: str) -> None:
+    """`interrupt()` of LangGraph asks nobody from within a run: the model reads that, and what the tool did before is not done twice."""
+    interrupt = type("GraphInterrupt", (Exception,), {"__module__": "langgraph.errors"})
+    begun = []
+
+    def ask(question: str) -> str:
+        """Ask a person."""
+        begun.append(question)
+        raise interrupt((f"Interrupt(value={question!r})",))
+
+    with ScriptedModel([call("ask", question="sure?"), "Are you sure?"]) as model:
+        result = run(make(model, [ask]), task, way)
+    assert (begun, result.answer) == (["sure?"], "Are you sure?")
+    told = str(result.messages[2].content)
+    assert said in told
+    assert "Interrupt" not in told
