@@ -39,7 +39,7 @@ def _keeping(create: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = create(readable, *args, **kwargs)
         except ValidationError:
-            # Its calls are what it cannot take; they are read from the body, below.
+            # Its calls, or that it has no role, are what it cannot take; the calls are read from the body, below.
             result = create(_without_arguments(_body(readable)), *args, **kwargs)
         body = _body(response)
         for generation, choice in zip(result.generations, body.get("choices") or (), strict=False):
@@ -60,8 +60,11 @@ def _body(response: Any) -> Mapping[str, Any]:
 
 
 def _without_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a reply whose calls have a name, and an id that is a text."""
-    return {**body, "choices": [_changed(choice, "message", _bare) for choice in body["choices"]]}
+    """The body of a reply that is the assistant's, whose calls have a name, and an id that is a text."""
+    choices = [_changed(choice, "message", _bare) for choice in body["choices"]]
+    for choice in choices:
+        choice["message"]["role"] = choice["message"].get("role") or "assistant"
+    return {**body, "choices": choices}
 
 
 def _changed(choice: Mapping[str, Any], part: str, change: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:

@@ -481,6 +481,26 @@ def test_m10_arguments_that_the_client_cannot_take_are_read_all_the_same(sent: A
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("role", ["missing", None], ids=str)
+def test_a_reply_without_a_role_is_the_assistants(role: str | None, way: str) -> None:
+    """Some servers leave the role out of a whole reply, or send a null: calls and text are read as they are."""
+    ledger = Ledger()
+
+    def edit(body: dict[str, Any]) -> dict[str, Any]:
+        for said in body["choices"]:
+            message = said.get("message") or said["delta"]
+            message.pop("role", None)
+            if role is None:
+                message["role"] = None
+        return body
+
+    asked, told = (replace(as_sending(one), edits=(edit,)) for one in (call("purge", scope="tmp"), "done"))
+    with server([asked, told]) as s:
+        result = run(make(client(s), [purge_of(ledger)]), "clean up", way)
+    assert (result.answer, ledger.entries, s.count) == ("done", [{"scope": "tmp"}], 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the client's own models
 def test_m10_an_empty_object_of_a_cut_reply_is_not_no_arguments(way: str) -> None:
     """The cap was reached before the arguments began; that the server closed the object for it changes nothing."""
