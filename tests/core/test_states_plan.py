@@ -355,6 +355,13 @@ def test_an_overflow_that_less_cannot_mend_is_a_failure() -> None:
     assert events == [*[Event.OVERFLOWED] * 3, Event.MODEL_FAILED]
 
 
+def test_an_overflow_of_a_summary_that_cannot_be_made_smaller_is_not_asked_again() -> None:
+    """One round of a few words is the least that can be told of: the same request would be refused the same way."""
+    step = PLAN.resolve(due(), down(retryable=False, overflow=True))
+    assert step.event is Event.SUMMARY_FAILED
+    assert asked(step.ctx).purpose == "plan"
+
+
 # ---------------------------------------------------------------- RETRY
 
 
