@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, cast
@@ -22,7 +22,7 @@ from fsm_agent.tools.confined import Root
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool, tool
 
-__all__ = ["FILE", "SYSTEMS", "TASKS", "Check", "check", "demo_tools", "expected"]
+__all__ = ["FILE", "SYSTEMS", "TASKS", "Check", "check", "demo_tools", "expected", "numbers_in"]
 
 ORDERS: Final = ("SO-2024-001", "SO-2024-002")
 FILE: Final = "total.txt"
@@ -89,17 +89,11 @@ def check(result: RunResult, folder: Path) -> tuple[Check, ...]:
         written = ""
     answer = result.answer or ""
     return (
-        Check(f"{FILE} holds {right}", right in _numbers(written), written or "no such file"),
-        Check(f"the answer says {right}", right in _numbers(answer), answer or "no answer"),
+        Check(f"{FILE} holds {right}", right in numbers_in(written), written or "no such file"),
+        Check(f"the answer says {right}", right in numbers_in(answer), answer or "no answer"),
     )
 
 
-def _numbers(text: str) -> set[Decimal]:
+def numbers_in(text: str) -> set[Decimal]:
     """The numbers in `text`; commas that group thousands are left out."""
-    found = set()
-    for one in re.findall(r"\d[\d,]*(?:\.\d+)?", text):
-        try:
-            found.add(Decimal(one.replace(",", "")))
-        except InvalidOperation:
-            continue
-    return found
+    return {Decimal(one.replace(",", "")) for one in re.findall(r"\d[\d,]*(?:\.\d+)?", text)}

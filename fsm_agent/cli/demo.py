@@ -7,7 +7,6 @@ import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
 
 from rich.text import Text
 
@@ -16,17 +15,14 @@ from fsm_agent.alphabet import Status
 from fsm_agent.cli.choice import LOCAL_DEFAULT, Choice, choose
 from fsm_agent.cli.console import err, note
 from fsm_agent.cli.endings import EXIT_CODES
+from fsm_agent.cli.example import say_checks
 from fsm_agent.cli.run import Order, Watch, carry_out, report
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
-from fsm_agent.records import RunResult
-from fsm_agent.visible import safe
 
 __all__ = ["demo_choice", "show_demo"]
-
-_SHOWN: Final = 200
 
 
 def show_demo(
@@ -58,7 +54,7 @@ def show_demo(
         _introduce(order)
         result = carry_out(order, watch)
         code = report(result, model=choice.model, as_json=False, quiet=False)
-        right = _verify(result, folder)
+        right = say_checks(demo.check(result, folder))
     _go_on(choice, right=right)
     return code if right or code else EXIT_CODES[Status.FAILED]
 
@@ -74,16 +70,6 @@ def _introduce(order: Order) -> None:
     console = err()
     console.print(Text.assemble(("task   ", "bold"), order.task))
     console.print(Text.assemble(("tools  ", "bold"), ", ".join(order.tools.names())))
-
-
-def _verify(result: RunResult, folder: Path) -> bool:
-    """Say of each check whether it holds."""
-    checks = demo.check(result, folder)
-    for one in checks:
-        mark = ("right: ", "bold green") if one.holds else ("wrong: ", "bold red")
-        found = "" if one.holds else f"; found: {safe(one.found)[:_SHOWN]}"
-        err().print(Text.assemble(mark, f"{one.what}{found}"))
-    return all(one.holds for one in checks)
 
 
 def _go_on(choice: Choice, *, right: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from rich.text import Text
 
 from fsm_agent.cli.console import err
+from fsm_agent.demo import Check, numbers_in
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.profiles import Example, profile
@@ -19,7 +20,7 @@ from fsm_agent.records import RunResult
 from fsm_agent.tools.registry import Registry
 from fsm_agent.visible import safe
 
-__all__ = ["example_of", "example_task", "example_tools", "say_whether_right", "workplace"]
+__all__ = ["example_of", "example_task", "example_tools", "say_checks", "say_whether_right", "workplace"]
 
 _SHOWN = 200
 
@@ -59,16 +60,22 @@ def example_tools(name: str, folder: Path) -> Registry:
 def say_whether_right(example: Example, result: RunResult, folder: Path) -> bool:
     """Say of each thing that the example must come to whether it did."""
     answer = result.answer or ""
-    checks = [(f"the answer says {wanted}", _says(answer, wanted), answer or "no answer") for wanted in example.answer]
+    checks = [
+        Check(f"the answer says {wanted}", _says(answer, wanted), answer or "no answer") for wanted in example.answer
+    ]
     for name, wanted in example.files.items():
         written = _content(folder / name)
-        checks.append(
-            (f"{name} holds {wanted!r}", written is not None and written.strip() == wanted, written or "no such file")
-        )
-    for what, holds, found in checks:
-        mark = ("right: ", "bold green") if holds else ("wrong: ", "bold red")
-        err().print(Text.assemble(mark, what if holds else f"{what}; found: {safe(found)[:_SHOWN]}"))
-    return all(holds for _, holds, _ in checks)
+        right = written is not None and written.strip() == wanted
+        checks.append(Check(f"{name} holds {wanted!r}", right, written or "no such file"))
+    return say_checks(checks)
+
+
+def say_checks(checks: Sequence[Check]) -> bool:
+    """Say of each whether it holds, and what was found where it does not. True when all do."""
+    for one in checks:
+        mark = ("right: ", "bold green") if one.holds else ("wrong: ", "bold red")
+        err().print(Text.assemble(mark, one.what if one.holds else f"{one.what}; found: {safe(one.found)[:_SHOWN]}"))
+    return all(one.holds for one in checks)
 
 
 def _content(path: Path) -> str | None:
@@ -80,7 +87,6 @@ def _content(path: Path) -> str | None:
 
 def _says(answer: str, wanted: str) -> bool:
     """Whether `answer` holds the words, or the number however it is written."""
-    if not re.fullmatch(r"\d+(?:\.\d+)?", wanted):
-        return wanted.casefold() in answer.casefold()
-    numbers = [one.replace(",", "") for one in re.findall(r"\d[\d,]*(?:\.\d+)?", answer)]
-    return any(Decimal(one) == Decimal(wanted) for one in numbers)
+    if re.fullmatch(r"\d+(?:\.\d+)?", wanted):
+        return Decimal(wanted) in numbers_in(answer)
+    return wanted.casefold() in answer.casefold()
