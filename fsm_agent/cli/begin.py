@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsm_agent.alphabet import Status
-from fsm_agent.cli.choice import choose
+from fsm_agent.cli.choice import Choice, choose
 from fsm_agent.cli.console import note
 from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.example import example_of, example_task, example_tools, say_whether_right, workplace
 from fsm_agent.cli.going import Policy
-from fsm_agent.cli.origin import Origin
+from fsm_agent.cli.origin import Origin, place_of, public
 from fsm_agent.cli.policy_file import policy_from
 from fsm_agent.cli.run import Order, Watch, carry_out, memory_of, read_task, report
 from fsm_agent.cli.stores import option_of, read_run, short, writing
@@ -116,19 +116,25 @@ def _order(wanted: Wanted, task: str, trails: TrailStore | None, own: Registry |
         policy=policy,
         table=table,
         store=trails,
-        origin=Origin.made(
-            choice,
-            tools=wanted.tools,
-            files=wanted.files,
-            profile=wanted.profile,
-            dialect=wanted.dialect,
-            system=wanted.system,
-            language=wanted.language,
-            memory=wanted.memory,
-            conversations=wanted.conversations,
-            approve=wanted.approve,
-            table=wanted.table,
-        ).data(),
+        origin=_origin(wanted, choice).data(),
+    )
+
+
+def _origin(wanted: Wanted, choice: Choice) -> Origin:
+    return Origin(
+        model=choice.model,
+        base_url=None if choice.base_url is None else public(choice.base_url),
+        dialect=wanted.dialect,
+        tools=wanted.tools,
+        files=None if wanted.files is None else str(wanted.files.absolute()),
+        system=wanted.system,
+        language=wanted.language,
+        memory=wanted.memory,
+        approve=wanted.approve,
+        directory=str(Path.cwd()),
+        profile=wanted.profile,
+        conversations=None if wanted.conversations is None else place_of(wanted.conversations),
+        table=wanted.table,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -29,7 +29,17 @@ from fsm_agent.table import Table
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 
-__all__ = ["Origin", "agent_of", "limits_of", "machine_of", "order_of", "policy_of", "setup_of"]
+__all__ = [
+    "Origin",
+    "agent_of",
+    "limits_of",
+    "machine_of",
+    "order_of",
+    "place_of",
+    "policy_of",
+    "public",
+    "setup_of",
+]
 
 _LATER: Final = frozenset({"profile", "conversations", "table"})
 
@@ -48,9 +58,9 @@ class Origin:
     memory: str | None
     approve: str
     directory: str
-    profile: str | None = None
-    conversations: str | None = None
-    table: str | None = None
+    profile: str | None
+    conversations: str | None
+    table: str | None
 
     def data(self) -> dict[str, Any]:
         """The origin as JSON data."""
@@ -72,55 +82,22 @@ class Origin:
             ) from error
         return cls(**{**values, "tools": tuple(values["tools"])})
 
-    @classmethod
-    def made(
-        cls,
-        choice: Choice,
-        *,
-        tools: Sequence[str],
-        files: Path | None,
-        dialect: str | None,
-        system: str | None,
-        language: str | None,
-        memory: str | None,
-        approve: str,
-        profile: str | None = None,
-        conversations: str | None = None,
-        table: str | None = None,
-    ) -> Self:
-        """The origin of a run that begins here."""
-        return cls(
-            model=choice.model,
-            base_url=None if choice.base_url is None else _public(choice.base_url),
-            tools=tuple(tools),
-            files=None if files is None else str(files.absolute()),
-            dialect=dialect,
-            system=system,
-            language=language,
-            memory=memory,
-            approve=approve,
-            directory=str(Path.cwd()),
-            profile=profile,
-            conversations=None if conversations is None else _place(conversations),
-            table=table,
-        )
 
-
-def _public(url: str) -> str:
+def public(url: str) -> str:
     """A base URL without what may be secret in it."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
-def _place(conversations: str) -> str:
+def place_of(conversations: str) -> str:
     """A store of conversations as it can be found again: a whole path, or a URL without what may be secret in it."""
-    return _public(conversations) if conversations.startswith(REDIS) else str(Path(conversations).absolute())
+    return public(conversations) if conversations.startswith(REDIS) else str(Path(conversations).absolute())
 
 
 def _conversations(origin: Origin, environ: Mapping[str, str]) -> str | None:
     """Where the threads are: as the run began, with the name and password of the environment where that names the same server."""
     here = environ.get(REDIS_URL, "")
-    return here if here and origin.conversations == _public(here) else origin.conversations
+    return here if here and origin.conversations == public(here) else origin.conversations
 
 
 def limits_of(stored: Stored) -> Limits:
@@ -144,7 +121,7 @@ def _choice(origin: Origin, given: Given, environ: Mapping[str, str]) -> Choice:
     if given.base_url is not None:
         return replace(choose(origin.model, given.base_url, environ), why="the model that began the run")
     url, here = origin.base_url, environ.get("OPENAI_BASE_URL")
-    if url is not None and here and _public(here) == url:
+    if url is not None and here and public(here) == url:
         url = here  # the same server, with the name and password that the trail does not keep
     return Choice(origin.model, url, "the model that began the run")
 
