@@ -15,7 +15,7 @@ from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
-from fsm_agent.cli.origin import agent_of, limits_of, machine_of, order_of, setup_of
+from fsm_agent.cli.origin import agent_of, code_of, limits_of, order_of
 from fsm_agent.cli.retell import call_text
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
@@ -164,7 +164,7 @@ def _check_digest(one: Request, digest: str | None) -> None:
 
 def _record(stored: Stored, given: Given, decisions: Mapping[str, Decision] | None, by: str) -> RunResult | None:
     """Make decisions durable, and leave the run waiting; the result when the time to decide was over."""
-    run = taken_over(stored.journal, stored.run_id, setup_of(stored, given), machine_of(stored, given), Host())
+    run = _taken(stored, given)
     try:
         outcome = reopened(run, Resumption(decision=decisions, by=by), run.ctx.setup)
     except BaseException:
@@ -177,6 +177,10 @@ def _record(stored: Stored, given: Given, decisions: Mapping[str, Decision] | No
         core.close()
     durable(conclude(run))
     return run.result() if isinstance(outcome, Expired) else None
+
+
+def _taken(stored: Stored, given: Given) -> Run:
+    return taken_over(stored.journal, stored.run_id, *code_of(stored, given), Host())
 
 
 def _give_back(stored: Stored, run: Run) -> None:
@@ -335,9 +339,7 @@ def cancel_run(store: str | None, run: str, why: str, given: Given) -> None:
             if not _agent(stored, given.agent).cancel(stored.run_id, why):
                 raise UnknownRun(f"run {stored.run_id!r} has ended, or another process has it")
         else:
-            taken = taken_over(
-                stored.journal, stored.run_id, setup_of(stored, given), machine_of(stored, given), Host()
-            )
+            taken = _taken(stored, given)
             catch_up(taken)
             taken.stop(taken.cancelled(why))
             durable(conclude(taken))

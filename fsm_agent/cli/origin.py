@@ -32,6 +32,7 @@ from fsm_agent.trail import TrailStore
 __all__ = [
     "Origin",
     "agent_of",
+    "code_of",
     "limits_of",
     "machine_of",
     "order_of",
@@ -174,18 +175,22 @@ def _table(origin: Origin, given: Given) -> Table | None:
         raise DefinitionError(f"{error}. The run was begun in {origin.directory}: go there, or give --table") from error
 
 
+def code_of(stored: Stored, given: Given) -> tuple[Setup, Machine]:
+    """What the run needs to be folded: those of the agent given, which is made once, else `setup_of` and `machine_of`."""
+    if given.agent is None:
+        return setup_of(stored, given), machine_of(stored, given)
+    agent = agent_of(given.agent, stored.journal.store)
+    return agent.setup, agent.machine
+
+
 def machine_of(stored: Stored, given: Given) -> Machine:
-    """The machine that the run goes by: that of the agent or table given, else as it began. Raises `DefinitionError` as `table_of`."""
-    if given.agent is not None:
-        return agent_of(given.agent, stored.journal.store).machine
+    """The machine that the run goes by: that of the table given, else as it began. Raises `DefinitionError` as `table_of`."""
     table = _table(Origin.of(stored), given) if stored.made_here else table_of(given.table)
     return DEFAULT_MACHINE if table is None else Machine(table)
 
 
 def setup_of(stored: Stored, given: Given) -> Setup:
     """The definition that the run needs to be folded: the tools and the dialect, without a model."""
-    if given.agent is not None:
-        return agent_of(given.agent, stored.journal.store).setup
     origin = Origin.of(stored)
     of_profile = None if origin.profile is None else profile_named(origin.profile)
     return Setup(

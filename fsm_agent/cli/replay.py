@@ -10,7 +10,7 @@ from typing import Any
 from fsm_agent.cli.console import error_line, note, put, put_json, put_raw
 from fsm_agent.cli.decide import resume_run
 from fsm_agent.cli.going import Given, Going
-from fsm_agent.cli.origin import machine_of, setup_of
+from fsm_agent.cli.origin import code_of, machine_of, setup_of
 from fsm_agent.cli.retell import call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, find_run, journal_of, stored_run
 from fsm_agent.context import Setup
@@ -42,7 +42,8 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
     with stored_run(store, run) as stored:
         entries = stored.story.entries
         try:
-            again = replay(entries, _code(stored, given), to=to, machine=_machine(stored, given) or DEFAULT_MACHINE)
+            setup, machine = _named(stored, given)
+            again = replay(entries, setup, to=to, machine=machine or DEFAULT_MACHINE)
         except TrailDamaged as damage:
             if given.has_code or not needs_code(entries):
                 raise
@@ -61,13 +62,12 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
         note(f"{len(again.turns)} transitions replayed, each as the table gives it; no model and no tool was called")
 
 
-def _code(stored: Stored, given: Given) -> Setup | None:
-    return setup_of(stored, given) if given.has_code else None
-
-
-def _machine(stored: Stored, given: Given) -> Machine | None:
-    """The machine of the table that was named here. One that only the trail names is not imported to read it."""
-    return machine_of(stored, given) if given.table or given.agent else None
+def _named(stored: Stored, given: Given) -> tuple[Setup | None, Machine | None]:
+    """The agent's own code, and the machine of the table, that were named here. What only the trail names is not imported to read it."""
+    if given.agent is not None:
+        return code_of(stored, given)
+    setup = setup_of(stored, given) if given.has_code else None
+    return setup, machine_of(stored, given) if given.table else None
 
 
 def _effect_text(effect: str, calls: Sequence[Called]) -> str:
@@ -210,7 +210,7 @@ def given_code(journal: Journal, run_id: str, given: Given) -> tuple[Setup | Non
     except TrailError:
         return None, None  # the audit says what is wrong
     stored = Stored(journal, run_id, told(entries), "")
-    return _code(stored, given), _machine(stored, given)
+    return _named(stored, given)
 
 
 def _verdict_line(one: Audit) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 
+import pytest
+
 from fsm_agent import Agent, tool
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import ScriptedModel, call
@@ -82,12 +84,24 @@ def test_a_run_that_was_begun_in_code_is_gone_on_with_by_naming_its_agent(room: 
     assert f"go on with it: fsm-agent resume {run_id[:8]} --agent desk:agent --store runs.db" in kept.err
 
 
+@pytest.mark.parametrize("command", [("audit",), ("replay",), ("report",), ("cancel",), ("approve", "--no-go-on")])
+def test_the_agent_of_a_command_is_made_once(room: Room, command: tuple[str, ...]) -> None:
+    """What `--agent` names may open connections: it is called no more often than it is used."""
+    agent = Agent(ScriptedModel([ANA]), [tool(requires_approval=True)(send)], store=room.store, logger=silent_logger())
+    run_id = agent.invoke("Write to Ana.").run_id
+    (room.folder / "desk.py").write_text(DESK, encoding="utf-8")
+    assert room.on(command[0], run_id, *command[1:], "--agent", "desk:agent").code in (0, 4)
+    assert (room.folder / "made.txt").read_text(encoding="utf-8") == "made\n"
+
+
 DESK = """
 from fsm_agent import Agent, tool
 from fsm_agent.testing import ScriptedModel
 from tests.cli.test_cli_replay import send
 
 def agent(store):
+    with open("made.txt", "a") as file:
+        file.write("made\\n")
     return Agent(ScriptedModel(["Done."]), [tool(requires_approval=True)(send)], store=store)
 """
 
