@@ -204,6 +204,16 @@ def test_m15_a_cut_or_broken_call_is_no_answer_and_cannot_run(text: str, kind: F
     assert found[0].arguments.kind is kind
 
 
+def test_a_key_that_cannot_be_shown_is_written_out_in_the_detail() -> None:
+    """What a model reads of its own odd key is on one line, and short."""
+    text = '<tool_call>{"name":"lookup","q\ufeff\\n' + "x" * 99 + '":1}</tool_call>'
+    found = parse_call_text(text, registered=TOOLS)
+    assert found is not None
+    assert isinstance(found[0].arguments, Malformed)
+    assert found[0].arguments.detail.isprintable()
+    assert len(found[0].arguments.detail) < 120
+
+
 @pytest.mark.parametrize(
     "text", ["<function=now></function>", "<tool_call>\n<function=now>\n</function>\n</tool_call>"]
 )

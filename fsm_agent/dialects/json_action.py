@@ -27,7 +27,7 @@ from fsm_agent.dialects.base import (
     rejected,
 )
 from fsm_agent.dialects.native import calls_beside, requested
-from fsm_agent.dialects.repair import Fault, Malformed, Repair, parse_object, split_thinking
+from fsm_agent.dialects.repair import Fault, Malformed, Repair, parse_object, quoted, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observations, without_examples
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -163,8 +163,9 @@ def _with_input(name: str, beside: Mapping[str, Any]) -> _Form:
     odd = [*keys[1:], *(key for key, given in rest.items() if key not in _ENVELOPE_KEYS and given not in _NOTHING)]
     if not odd:
         return _Form(name, beside[keys[0]])
-    named = ", ".join([json.dumps(key, ensure_ascii=False) for key in odd[:5]])
-    return _Form(name, Malformed(Fault.AMBIGUOUS, f'found {named} beside "{keys[0]}", which must hold all arguments'))
+    return _Form(
+        name, Malformed(Fault.AMBIGUOUS, f'found {quoted(odd)} beside "{keys[0]}", which must hold all arguments')
+    )
 
 
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})

@@ -26,6 +26,7 @@ from fsm_agent.dialects.repair.vocabulary import (
     Malformed,
     Parsed,
     Repair,
+    quoted,
 )
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "parse_arguments",
     "parse_call_text",
     "parse_object",
+    "quoted",
     "resolve_name",
     "sanitise_name",
     "split_thinking",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
@@ -12,7 +11,7 @@ from fsm_agent.dialects.repair.names import expand_parallel, resolve_name
 from fsm_agent.dialects.repair.reader import Break, read_value
 from fsm_agent.dialects.repair.reading import parse_arguments, value_of
 from fsm_agent.dialects.repair.thinking import split_thinking
-from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, CallText, Fault, Malformed, Parsed, Repair
+from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, CallText, Fault, Malformed, Parsed, Repair, quoted
 
 __all__ = ["parse_call_text"]
 
@@ -157,8 +156,7 @@ def _shape(value: Any, *, marked: bool) -> tuple[str, Any] | None:
 
 def _misplaced(keys: Collection[str]) -> Malformed:
     """Markup says that it is a call: what stands in it is never shown as an answer, nor is a part of it left out."""
-    named = ", ".join([json.dumps(key, ensure_ascii=False) for key in sorted(keys)[:5]])
-    return Malformed(Fault.MISSING, f'one object "arguments" must hold all arguments, found {named}')
+    return Malformed(Fault.MISSING, f'one object "arguments" must hold all arguments, found {quoted(sorted(keys))}')
 
 
 def _is_schema(arguments: Any) -> bool:

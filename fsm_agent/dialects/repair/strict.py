@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fsm_agent.dialects.repair.scan import deeper_than_read
-from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, Fault, Malformed, Parsed
+from fsm_agent.dialects.repair.vocabulary import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, Fault, Malformed, Parsed, quoted
 
 __all__ = ["Value", "checked", "strict_value"]
 
@@ -34,7 +34,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _Refused(Fault.DUPLICATE_KEYS, f"the key {json.dumps(twice)[:42]} is given more than once in one object")
+        raise _Refused(Fault.DUPLICATE_KEYS, f"the key {quoted([twice])} is given more than once in one object")
     return members
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["MAX_CHARS", "MAX_DEPTH", "MAX_DIGITS", "CallText", "Fault", "Malformed", "Parsed", "Repair"]
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "MAX_DIGITS", "CallText", "Fault", "Malformed", "Parsed", "Repair", "quoted"]
 
 MAX_CHARS: Final = 1_000_000
 """Longest text that is read, in characters."""
@@ -16,6 +18,11 @@ MAX_DEPTH: Final = 64
 
 MAX_DIGITS: Final = 400
 """Longest number that is read, in characters."""
+
+
+def quoted(keys: Iterable[str]) -> str:
+    """The first five of `keys` for the detail of a fault: as JSON in ASCII, 42 characters each, so that any of them can be shown."""
+    return ", ".join([json.dumps(key)[:42] for key in list(keys)[:5]])
 
 
 class Fault(StrEnum):
