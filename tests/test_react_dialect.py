@@ -9,6 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from fsm_agent import DualBuffer, Event, RunResult, State, Status, StopReason, tool
+from fsm_agent.dialects import React
 from fsm_agent.testing import ModelRequest, ScriptedModel, call, forever, reply
 from tests.faults.kit import WAYS, Ledger, assert_sendable, make, run
 
@@ -325,6 +326,45 @@ def test_plain_text_without_a_label_is_the_answer() -> None:
     played = Played(LOOK, "x was found, and that is all.")
     assert (played.result.status, played.result.answer) == (Status.COMPLETED, "x was found, and that is all.")
     assert "no_label" in played.repairs
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "lookup", "arguments": {"q": "x"}}</tool_call>',
+        '{"action": "lookup", "action_input": {"q": "x"}}',
+        '<think>hm</think>```json\n{"name": "lookup", "arguments": {"q": "x"}}\n```',
+    ],
+)
+def test_m15_a_call_in_the_place_of_the_protocol_is_executed(text: str) -> None:
+    """The markup of a call is never the answer: it is read as the call, unless that is switched off."""
+    played = Played(text, DONE)
+    assert (played.executed, played.result.answer) == ([{"q": "x"}], "done")
+    assert "no_label" in played.repairs
+    assert played.prompt(2)[1] == ("ai", 'Action: lookup\nAction Input: {"q": "x"}')
+    off = make(ScriptedModel([text]), tools_of(Ledger()), dialect=React(recover_text_calls=False))
+    assert run(off, "what is x?").tool_calls == 0
+
+
+def test_m15_a_broken_call_in_the_place_of_the_protocol_is_told() -> None:
+    """Markup that cannot be read is neither run nor shown as the answer."""
+    played = Played('<tool_call>{"name": "lookup", "arguments": {"q": "x', DONE)
+    assert (played.executed, played.result.answer) == ([], "done")
+
+
+def test_l07_two_different_final_answers_are_no_answer() -> None:
+    """Neither is chosen, and no label of the protocol reaches the user; said twice, an answer is one."""
+    played = Played("Final Answer: 5\nFinal Answer: 7", "Final Answer: 7\n\nFinal Answer: 7")
+    assert (played.result.answer, played.result.model_calls) == ("7", 2)
+    assert "two different final answers" in played.requests[1].text
+
+
+def test_of_two_inputs_of_one_action_neither_runs() -> None:
+    """Which one was meant is not guessed; the same input twice is one."""
+    one, other = 'Action Input: {"q": "x"}', 'Action Input: {"q": "y"}'
+    played = Played(f"Action: lookup\n{one}\nThought: or\n{other}", f"Action: lookup\n{one}\n{one}", DONE)
+    assert played.executed == [{"q": "x"}]
+    assert "2 different Action Inputs" in played.requests[1].text
 
 
 @pytest.mark.parametrize("text", ["I thought so. It is 5.", "My thoughts: it is 5.", "A second thought\nIt is 5."])

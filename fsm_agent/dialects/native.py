@@ -34,7 +34,7 @@ from fsm_agent.history import Mould, flatten
 from fsm_agent.language import Texts
 from fsm_agent.opaque import restored
 
-__all__ = ["Native", "calls_beside", "read_text", "requested"]
+__all__ = ["Native", "calls_beside", "from_text", "read_text", "requested"]
 
 
 @dataclass(frozen=True, slots=True)

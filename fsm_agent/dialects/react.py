@@ -23,9 +23,9 @@ from fsm_agent.dialects.base import (
     one_system,
     rejected,
 )
-from fsm_agent.dialects.native import calls_beside, requested
+from fsm_agent.dialects.native import calls_beside, from_text, requested
 from fsm_agent.dialects.react_text import ReactReply, parse_react
-from fsm_agent.dialects.repair import Malformed, Repair, split_thinking
+from fsm_agent.dialects.repair import Malformed, Repair, parse_call_text, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observation, observations
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -38,8 +38,13 @@ _ANSWER_LABEL = "Final Answer:"
 
 @dataclass(frozen=True, slots=True)
 class React:
-    """One thought and one action a reply, in labelled lines; the labels stay English in every language."""
+    """One thought and one action a reply, in labelled lines; the labels stay English in every language.
 
+    `recover_text_calls`: a reply without labels that is nothing but a call of a registered tool, as the model was trained to write
+    one, is read as that call. False reads it as an answer.
+    """
+
+    recover_text_calls: bool = True
     name: str = "react"
     native_tools: bool = False
 
@@ -71,13 +76,16 @@ class React:
         if not text.strip():
             return Unreadable("truncated", "") if reply.truncated else Empty()
         said = _named(parse_react(reply.text, truncated=reply.may_be_cut), tools)
-        return _reading(said, text, truncated=reply.truncated)
+        if not (said.labelled or reply.truncated):
+            return _unlabelled(text, said.repairs, tools if self.recover_text_calls else ())
+        return _reading(said, truncated=reply.truncated)
 
     def keep_round(
         self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts
     ) -> tuple[AnyMessage, ...]:
         """The thought and the action in clean form, and what came of it as the user's message."""
-        thought = parse_react(reply.text).thought
+        parsed = parse_react(reply.text)
+        thought = parsed.thought if parsed.labelled or reply.calls else ""  # else the text was the call itself
         said = [f"Thought: {thought}"] if thought else []
         for call in calls:
             written = json.dumps(dict(call.arguments), ensure_ascii=False, default=str)
@@ -108,10 +116,17 @@ def _named(said: ReactReply, tools: Collection[str]) -> ReactReply:
     return replace(said, action=name, repairs=(*said.repairs, Repair.CALL_AS_TEXT))
 
 
-def _reading(said: ReactReply, text: str, *, truncated: bool) -> Reading:
+def _unlabelled(text: str, repairs: tuple[str, ...], tools: Collection[str]) -> Reading:
+    found = parse_call_text(text, registered=tools)
+    if found:
+        return Calls(tuple([from_text(one) for one in found]), "", (*repairs, "no_label"))
+    return Answer(text.strip(), (*repairs, "no_label"))
+
+
+def _reading(said: ReactReply, *, truncated: bool) -> Reading:
     if said.action is not None:
         if isinstance(said.arguments, Malformed):
-            return Calls((Requested("", said.action, said.arguments, said.repairs),), said.thought, said.repairs)
+            return Calls((Requested("", said.action, said.arguments),), said.thought, said.repairs)
         given = {} if said.arguments is None else said.arguments.value
         calls = requested("", said.action, given, truncated=truncated)
         repairs = () if said.arguments is None else said.arguments.repairs
@@ -124,6 +139,4 @@ def _reading(said: ReactReply, text: str, *, truncated: bool) -> Reading:
         return Unreadable("malformed", said.arguments.detail, said.repairs)
     if said.answer is not None and said.answer.strip():
         return Answer(said.answer.strip(), said.repairs)
-    if not said.labelled:
-        return Answer(text.strip(), (*said.repairs, "no_label"))
     return Thought(said.thought, said.repairs) if said.thought else Empty()

@@ -16,8 +16,8 @@ __all__ = ["ReactReply", "parse_react"]
 class ReactReply:
     """What one reply says. At most one of `action` and `answer` is given; neither when only a thought was written.
 
-    With an action, `arguments` is never None: without its `Action Input` it is `Malformed`. An input without an action
-    is `Malformed` too, beside `action=None`.
+    With an action, `arguments` is never None: without its `Action Input`, or with several, it is `Malformed`. An input without an
+    action, and two different answers, are `Malformed` too, beside `action=None`.
     """
 
     thought: str
@@ -82,12 +82,26 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
         arguments = _arguments(body, *actions[0], truncated=truncated)
         return ReactReply(thought, _name(body, actions[0][0]), arguments, None, tuple(repairs))
     if answers:
-        answer = body[answers[0].start : kept[-1].end].strip()
-        return ReactReply(thought, None, None, answer or None, tuple(repairs))
+        return _answered(thought, _answers(body, answers, kept[-1].end), repairs)
     stray = any(section.label == "input" for section in kept)
     lost = Malformed(Fault.MISSING, "there is an Action Input without an Action") if stray else None
     labelled = any(section.label for section in sections)
     return ReactReply(thought, None, lost, None, tuple(repairs), labelled)
+
+
+def _answered(thought: str, answers: list[str], repairs: list[str]) -> ReactReply:
+    """The final answer; two different ones are none."""
+    if len(answers) > 1:
+        lost = Malformed(Fault.AMBIGUOUS, "two different final answers; send one")
+        return ReactReply(thought, None, lost, None, tuple(repairs))
+    return ReactReply(thought, None, None, answers[0] if answers else None, tuple(repairs))
+
+
+def _answers(body: str, labelled: list[_Section], end: int) -> list[str]:
+    """The different texts that stand behind the labels of a final answer, each to the next such label."""
+    ends = [body.rindex("\n", 0, one.start) for one in labelled[1:]]
+    texts = [body[one.start : until].strip() for one, until in zip(labelled, [*ends, end], strict=True)]
+    return list(dict.fromkeys([text for text in texts if text]))
 
 
 def _in_chinese(body: str) -> bool:
@@ -135,30 +149,29 @@ def _before_observation(sections: list[_Section]) -> list[_Section]:
     return sections
 
 
-def _actions(body: str, kept: list[_Section]) -> list[tuple[_Section, _Section | None]]:
-    """The actions, each with the input that belongs to it: the first one before the next action or answer."""
-    found: list[tuple[_Section, _Section | None]] = []
-    open_action: _Section | None = None
+def _actions(body: str, kept: list[_Section]) -> list[tuple[_Section, list[_Section]]]:
+    """The actions, each with the inputs that belong to it: those before the next action or answer. After an answer it takes an input."""
+    found: list[tuple[_Section, list[_Section], bool]] = []
+    inputs: list[_Section] | None = None
     answered = False
     for section in kept:
-        if section.label == "input" and open_action is not None:
-            found.append((open_action, section))
-            open_action = None
+        if section.label == "input" and inputs is not None:
+            inputs.append(section)
         elif section.label in ("action", "answer"):
-            if open_action is not None and not answered:
-                found.append((open_action, None))
             answered = answered or section.label == "answer"
             named = section.label == "action" and _name(body, section).strip(" .*`").lower() not in _NO_ACTION
-            open_action = section if named else None
-    if open_action is not None and not answered:
-        found.append((open_action, None))
-    return found
+            inputs = [] if named else None
+            found += [] if inputs is None else [(section, inputs, answered)]
+    return [(action, given) for action, given, late in found if given or not late]
 
 
-def _arguments(body: str, action: _Section, given: _Section | None, *, truncated: bool) -> Parsed | Malformed:
-    cut = truncated and (given or action).end == len(body)
-    if given is not None:
-        return parse_arguments(body[given.start : given.end], truncated=cut)
+def _arguments(body: str, action: _Section, given: list[_Section], *, truncated: bool) -> Parsed | Malformed:
+    cut = truncated and (given[-1] if given else action).end == len(body)
+    texts = dict.fromkeys([body[one.start : one.end].strip() for one in given])
+    if len(texts) > 1:
+        return Malformed(Fault.AMBIGUOUS, f"the Action has {len(texts)} different Action Inputs; send one")
+    if given:
+        return parse_arguments(body[given[0].start : given[0].end], truncated=cut)
     if cut:
         return Malformed(Fault.TRUNCATED, "the reply was cut off before its Action Input")
     return Malformed(Fault.MISSING, "the Action has no Action Input (write {} when the tool needs none)")
