@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -282,10 +283,12 @@ def test_coroutine_functions_can_hang() -> None:
 
 
 def test_unused_replies_fail_the_test() -> None:
-    """As a context manager it raises for what was never asked for, naming the first such entry."""
-    unused = r"2 of 3 entries were never asked for, the first of them.*second"
-    with pytest.raises(ScriptError, match=unused), ScriptedModel(["first", "second", "third"]) as model:
-        model.invoke("hi")
+    """As a context manager it raises for what was never asked for, naming the first such entry as it was given."""
+    called = "Reply(calls=(Call(name='add', args={'a': 1}),))"
+    for entry, shown in (("second", "Reply(text='second')"), (call("add", a=1), called)):
+        unused = re.escape(f"2 of 3 entries were never asked for, the first of them {shown}") + "$"
+        with pytest.raises(ScriptError, match=unused), ScriptedModel(["first", entry, "third"]) as model:
+            model.invoke("hi")
     with ScriptedModel(["first", forever("more")]) as model:
         model.invoke("hi")
 

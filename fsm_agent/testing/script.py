@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ class Call:
     args: Mapping[str, Any] | str = field(default_factory=dict)
     id: str | Unset | None = UNSET
 
+    def __repr__(self) -> str:
+        return _as_given(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
@@ -54,12 +57,26 @@ class Reply:
     refusal: str | None = None
     id: str | Unset | None = UNSET
 
+    def __repr__(self) -> str:
+        return _as_given(self)
+
     @property
     def stop_label(self) -> str | None:
         """The finish reason as the client sees it."""
         if self.finish_reason is not UNSET:
             return self.finish_reason
         return "tool_calls" if self.calls else "stop"
+
+
+def _as_given(entry: Call | Reply) -> str:
+    """The entry as an expression, without what was left alone: a failure shows it."""
+    said = [
+        f"{one.name}={value!r}"
+        for one in fields(entry)
+        if (value := getattr(entry, one.name))
+        != (one.default if one.default_factory is MISSING else one.default_factory())
+    ]
+    return f"{type(entry).__name__}({', '.join(said)})"
 
 
 @dataclass(frozen=True)
@@ -191,7 +208,7 @@ class Script:
                     whose = f" for {key!r}" if self._keyed else ""
                     faults.append(
                         f"{len(left)} of {len(cursor.items)} entries{whose} were never asked for, "
-                        f"the first of them {str(left[0])[:200]!r}"
+                        f"the first of them {left[0]!r:.200}"
                     )
         if faults:
             raise ScriptError(f"the script and the {self._words[0]}s differ: " + "; ".join(faults))
