@@ -58,7 +58,6 @@ class Said:
 
     purpose: str
     attempt: int
-    answered: bool
     text: str = ""
     asked: tuple[str, ...] = ()
     input: int = 0

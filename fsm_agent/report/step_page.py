@@ -18,6 +18,7 @@ _PURPOSES: Final = {
     "plan": "Asked the model",
     "answer": "Asked the model for an answer without tools",
     "summary": "Asked the model for a summary",
+    "reflect": "Asked the model whether to go on",
 }
 
 

@@ -135,13 +135,12 @@ def _said(act: Act) -> Said:
     begun = act.started[-1].body
     purpose, attempt = str(begun.get("purpose") or "plan"), int(begun.get("attempt") or 1)
     if act.outcome is None:
-        return Said(purpose=purpose, attempt=attempt, answered=False)
+        return Said(purpose=purpose, attempt=attempt)
     came = act.outcome.body
     usage = came.get("usage") or {}
     return Said(
         purpose=purpose,
         attempt=attempt,
-        answered=came.get("kind") == "replied",
         text=str(came.get("text") or came.get("refusal") or ""),
         asked=tuple(str(one["name"]) for one in came.get("calls") or ()),
         input=usage.get("input", 0),

@@ -7,21 +7,23 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import Agent, Approve, StopReason
+from fsm_agent import Agent, Approve, Reflect, StopReason
 from fsm_agent.context import Context
 from fsm_agent.custom import state
+from fsm_agent.effects import CallModel
 from fsm_agent.errors import UnknownRun
 from fsm_agent.machine import Machine
 from fsm_agent.report import report
 from fsm_agent.report.ending import _SENTENCES
 from fsm_agent.report.markup import content, el
 from fsm_agent.report.parts import Turn
+from fsm_agent.report.step_page import _PURPOSES
 from fsm_agent.report.timeline import LENGTH, timeline
 from fsm_agent.table import extend
 from fsm_agent.testing import ScriptedModel, call, reply
@@ -122,6 +124,14 @@ def test_a_page_tells_what_happened() -> None:
         *("The model gave its answer.", "answered after 2 steps", "Nothing is wrong: "),
     ):
         assert said in text, said
+
+
+def test_every_call_of_the_model_is_told_in_words() -> None:
+    """What the model was asked for is a sentence, whatever it was."""
+    purposes = get_args(get_type_hints(CallModel)["purpose"])
+    told = page([asks(1), '{"go_on": true, "next_tool": null}', "Paid."], reflect=Reflect(every=1, most=1))
+    assert set(_PURPOSES) == set(purposes)
+    assert "Asked the model whether to go on." in Seen(told).text
 
 
 def test_a_refusal_says_why() -> None:
