@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.messages import AIMessage
@@ -32,7 +32,7 @@ from fsm_agent.perform_tools import failed_result, returned_result
 from fsm_agent.replies import read_message
 from fsm_agent.testing.model import DEFAULT_USAGE
 from fsm_agent.testing.ready import from_reply
-from fsm_agent.testing.script import Call, Reply
+from fsm_agent.testing.script import as_reply
 
 __all__ = ["outcome_from", "replied", "returned"]
 
@@ -67,22 +67,13 @@ def replied(given: Any, *, at: float = 0.0) -> Replied | ModelFailed:
         return failed(error, at=at, wall=0.0, estimate=0)
     if isinstance(given, AIMessage):
         return read_message(given, estimate=0, cap=None, at=at)
-    message = from_reply(_reply(given), DEFAULT_USAGE, "scripted").deal(1)
+    reply = as_reply(given)
+    if reply is None:
+        raise DefinitionError(
+            f"a model cannot say {given!r}: give a text, call(...), a list of calls, reply(...), an AIMessage or an exception"
+        )
+    message = from_reply(reply, DEFAULT_USAGE, "scripted").deal(1)
     return read_message(message, estimate=0, cap=None, at=at)
-
-
-def _reply(given: Any) -> Reply:
-    if isinstance(given, Reply):
-        return given
-    if isinstance(given, str):
-        return Reply(text=given)
-    if isinstance(given, Call):
-        return Reply(calls=(given,))
-    if isinstance(given, Sequence) and given and all(isinstance(one, Call) for one in given):
-        return Reply(calls=tuple(given))
-    raise DefinitionError(
-        f"a model cannot say {given!r}: give a text, call(...), a list of calls, reply(...), an AIMessage or an exception"
-    )
 
 
 def returned(ctx: Context, effect: Any, given: Any) -> Returned:

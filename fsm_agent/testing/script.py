@@ -9,11 +9,25 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from fsm_agent.errors import ScriptError
 
-__all__ = ["UNSET", "Call", "Delay", "Forever", "Reply", "Script", "Unset", "call", "forever", "is_script", "reply"]
+__all__ = [
+    "UNSET",
+    "Call",
+    "Delay",
+    "Forever",
+    "Reply",
+    "Script",
+    "Unset",
+    "as_reply",
+    "call",
+    "forever",
+    "is_error",
+    "is_script",
+    "reply",
+]
 
 
 class Unset(Enum):
@@ -114,6 +128,25 @@ def reply(
 def forever(item: Any) -> Forever:
     """`item` for this request and every later one."""
     return Forever(item)
+
+
+def as_reply(item: object) -> Reply | None:
+    """The reply that a text, a call or a list of calls stands for; None for what is no reply."""
+    match item:
+        case Reply():
+            return item
+        case str():
+            return Reply(text=item)
+        case Call():
+            return Reply(calls=(item,))
+        case list() | tuple() if item and all(isinstance(one, Call) for one in item):
+            return Reply(calls=tuple(item))
+    return None
+
+
+def is_error(item: object) -> TypeGuard[BaseException | type[BaseException]]:
+    """True for what a script raises: an exception, or a class of them."""
+    return isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException))
 
 
 def is_script(source: object) -> bool:

@@ -13,7 +13,7 @@ from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.errors import ScriptError
 from fsm_agent.testing.connection import Listener, Part
 from fsm_agent.testing.fault import http_error, raw
-from fsm_agent.testing.script import Delay, Forever, Script
+from fsm_agent.testing.script import Delay, Forever, Script, is_error
 from fsm_agent.testing.wire import Raw, Sending, as_sending, body_of, chunks_of, split_chunks, sse
 
 __all__ = ["FaultServer", "ServerRequest", "server"]
@@ -249,8 +249,7 @@ def _check(entries: Sequence[Any]) -> None:
         item = entry
         while isinstance(item, Delay | Forever):
             item = item.item
-        is_error = isinstance(item, type) and issubclass(item, BaseException)
-        if is_error or not (callable(item) or isinstance(item, Raw | Mapping)):
+        if is_error(item) or not (callable(item) or isinstance(item, Raw | Mapping)):
             as_sending(item)
 
 

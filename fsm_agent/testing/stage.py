@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from fsm_agent.clock import Clock
 from fsm_agent.errors import ScriptError
 from fsm_agent.testing.ready import Ready, from_message, from_reply
-from fsm_agent.testing.script import Call, Delay, Forever, Reply, Script, is_script
+from fsm_agent.testing.script import Delay, Forever, Script, as_reply, is_error, is_script
 
 __all__ = ["ModelRequest", "Stage"]
 
@@ -124,7 +124,7 @@ class Stage:
     def _settled(self, request: Callable[[], ModelRequest], entry: Any) -> Ready | Delay | Awaitable[Any]:
         """The entry as a reply, or as what has to be waited for first. Raises what the script says to raise."""
         while not isinstance(entry, Ready | Delay) and not inspect.isawaitable(entry):
-            if isinstance(entry, BaseException) or (isinstance(entry, type) and issubclass(entry, BaseException)):
+            if is_error(entry):
                 raise entry
             # LangChain's text of a message is a str that can be called too.
             told = callable(entry) and not isinstance(entry, str)
@@ -140,16 +140,11 @@ class Stage:
                 return Forever(self._prepared(item))
             case AIMessage():
                 return from_message(entry, self._model_name)
-            case Reply():
-                return from_reply(entry, self._usage, self._model_name)
-            case str():
-                return self._prepared(Reply(text=entry))
-            case Call():
-                return self._prepared(Reply(calls=(entry,)))
-            case list() | tuple() if entry and all(isinstance(item, Call) for item in entry):
-                return self._prepared(Reply(calls=tuple(entry)))
-            case _ if (callable(entry) and not isinstance(entry, str)) or isinstance(entry, BaseException | Ready):
-                return entry
+        reply = as_reply(entry)
+        if reply is not None:
+            return from_reply(reply, self._usage, self._model_name)
+        if callable(entry) or isinstance(entry, BaseException | Ready):
+            return entry
         raise ScriptError(
             f"{entry!r} cannot be an entry of a script: give a str, call(...), [calls], reply(...), AIMessage, "
             "exception, Delay, forever(...) or a function of the request"

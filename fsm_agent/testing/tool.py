@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.errors import ScriptError
-from fsm_agent.testing.script import UNSET, Delay, Forever, Script
+from fsm_agent.testing.script import UNSET, Delay, Forever, Script, is_error
 from fsm_agent.tools.function import function_arguments
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.spec import Tool, as_tool
@@ -45,7 +45,7 @@ class _Play:
                 entry = entry.item
             else:
                 entry = entry(**arguments)
-        if isinstance(entry, BaseException) or (isinstance(entry, type) and issubclass(entry, BaseException)):
+        if is_error(entry):
             raise entry
         return entry
 

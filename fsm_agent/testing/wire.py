@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from fsm_agent.errors import ScriptError
 from fsm_agent.testing.ready import arguments_text, pieces, words
-from fsm_agent.testing.script import UNSET, Call, Reply
+from fsm_agent.testing.script import UNSET, Call, Reply, as_reply
 
 __all__ = ["Raw", "Sending", "Trouble", "as_sending", "body_of", "chunks_of", "split_chunks", "sse"]
 
@@ -65,18 +65,12 @@ class Raw:
 
 def as_sending(item: Any) -> Sending:
     """A str, call, list of calls, reply or sending as a sending. Raises `ScriptError` for anything else."""
-    match item:
-        case Sending():
-            return item
-        case Reply():
-            return Sending(reply=item)
-        case str():
-            return Sending(reply=Reply(text=item))
-        case Call():
-            return Sending(reply=Reply(calls=(item,)))
-        case list() | tuple() if item and all(isinstance(entry, Call) for entry in item):
-            return Sending(reply=Reply(calls=tuple(item)))
-    raise ScriptError(f"{item!r} is no reply that a server can send: give a str, call(...), [calls] or reply(...)")
+    if isinstance(item, Sending):
+        return item
+    reply = as_reply(item)
+    if reply is None:
+        raise ScriptError(f"{item!r} is no reply that a server can send: give a str, call(...), [calls] or reply(...)")
+    return Sending(reply=reply)
 
 
 def body_of(sending: Sending, *, number: int, model: str, created: int, usage: Any) -> dict[str, Any]:
