@@ -7,7 +7,6 @@ are the facts that the reading of replies in the engine rests on.
 from __future__ import annotations
 
 import asyncio
-import functools
 import http.client
 import json
 import threading
@@ -39,17 +38,12 @@ from fsm_agent.testing import (
     server,
 )
 from fsm_agent.testing.wire import as_sending, chunks_of, split_chunks
+from tests.faults.kit import transports
 
 ADD = call("add", a=1, b=2)
 ADD_TEXT = '{"a": 1, "b": 2}'
 ADD_TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "act", "strict": True, "schema": {"type": "object"}}}
-
-
-@functools.cache
-def transports() -> dict[str, Any]:
-    """HTTP clients for all tests: to make them anew takes a hundred times as long as a request."""
-    return {"http_client": openai.DefaultHttpxClient(), "http_async_client": openai.DefaultAsyncHttpxClient()}
 
 
 def client(s: FaultServer, **options: Any) -> ChatOpenAI:

@@ -18,20 +18,7 @@ from pydantic import v1 as pydantic_v1
 
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools import CallInfo, Invalid, Tool, ToolResult, Valid, as_tool, calling, render
-
-
-def call(one: Tool, **arguments: Any) -> Any:
-    """Validate and execute, as the engine does."""
-    checked = one.validate(arguments)
-    assert isinstance(checked, Valid), checked
-    if one.func is not None:
-        return one.func(**checked.call_with)
-    assert one.afunc is not None
-
-    async def run() -> Any:
-        return await one.afunc(**checked.call_with)  # type: ignore[misc]  # checked above
-
-    return asyncio.run(run())
+from tests.tool_calls import call
 
 
 def refused(one: Tool, **arguments: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import re
@@ -24,20 +23,7 @@ from pydantic import BaseModel, Field
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools import CallInfo, Tool, Valid, as_tool, calling, current_call, tool
 from fsm_agent.tools.docstring import split_docstring
-
-
-def call(one: Tool, **arguments: Any) -> Any:
-    """Validate and execute, as the engine does."""
-    checked = one.validate(arguments)
-    assert isinstance(checked, Valid), checked
-    if one.func is not None:
-        return one.func(**checked.call_with)
-    assert one.afunc is not None
-
-    async def run() -> Any:
-        return await one.afunc(**checked.call_with)  # type: ignore[misc]  # checked above
-
-    return asyncio.run(run())
+from tests.tool_calls import call
 
 
 @tool

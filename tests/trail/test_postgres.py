@@ -27,6 +27,7 @@ from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.postgres_store import PostgresTrail
 from fsm_agent.trail.store import RUNNING, Batch, TrailStore
 from tests.trail.postgres_server import Server, serving
+from tests.trail.stores import batch, entries
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "fsm_agent_trail_"
@@ -49,16 +50,6 @@ def store(conninfo: str) -> Iterator[PostgresTrail]:
     """A store in a new database; it gives up at once when the server is away."""
     with closing(PostgresTrail(conninfo, reconnect=0.0)) as opened:
         yield opened
-
-
-def entries(first: int, last: int, word: str = "x") -> tuple[Stored, ...]:
-    """Entries with these numbers."""
-    return tuple(Stored(seq, f'{{"{word}":{seq}}}', f"seal {word} {seq}") for seq in range(first, last + 1))
-
-
-def batch(run_id: str = "r", owner: str = "me", *, lease: float = 100.0, **more: Any) -> Batch:
-    """A batch with what does not matter filled in."""
-    return Batch(**{"run_id": run_id, "owner": owner, "lease": lease, "time": 50.0, "status": RUNNING, **more})
 
 
 def named(statement: str) -> bytes:
