@@ -314,7 +314,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> Driven:
         full = config_of(config, more)
         recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
-        run = self._open(given, ids_of(config, full), recalled, streaming=streaming)
+        run = self._open(given, ids_of(given, config, full), recalled, streaming=streaming)
         try:
             trace = Trace.begin(full, self.name or "agent", given)
         except BaseException:
@@ -328,7 +328,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> AsyncGenerator[StreamItem]:
         full = config_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
-        run = await self._aopen(given, ids_of(config, full), recalled, streaming=streaming)
+        run = await self._aopen(given, ids_of(given, config, full), recalled, streaming=streaming)
         try:
             trace = await Trace.abegin(full, self.name or "agent", given)
         except BaseException:

@@ -69,17 +69,19 @@ def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> Runnabl
     return ensure_config(config)
 
 
-def ids_of(config: RunnableConfig | None, whole: RunnableConfig) -> Ids:
+def ids_of(value: AgentInput, config: RunnableConfig | None, whole: RunnableConfig) -> Ids:
     """The ids of the run and of the thread that are named for a new run, by the config that it was given and what `config_of` made of it.
 
     A run inside of a tool call is a run of its own: the ids of the runs around it are not its own, however they got into its config. In a
     graph of LangGraph the configurable `run_id` is that of the graph's run (its server names it), and the thread is that of the agents
-    which the graph itself calls: one that a tool or a function of the graph calls has it when the config is handed on.
+    which the graph itself calls: one that a tool or a function of the graph calls has it when the config is handed on. Where the state of
+    the graph has the messages, it is the conversation: others write there too, remove what is there, or go on from an earlier one.
     """
     run_id, thread_id = _named(whole)
     if whole.get("configurable", {}).get("checkpoint_ns"):
         run_id = str(whole["run_id"]) if whole.get("run_id") else None
-        thread_id = thread_id if config and "configurable" in config else None
+        handed = config is not None and "configurable" in config
+        thread_id = thread_id if handed and not _has_earlier(value) else None
     outer = current_call()
     if outer.run_id:
         # Made inside of a tool. Whether what names the runs around it has come along depends on who listens, and on who calls whom.
@@ -87,6 +89,16 @@ def ids_of(config: RunnableConfig | None, whole: RunnableConfig) -> Ids:
         run_id = None if run_id in (outer.run_id, around[0]) else run_id
         thread_id = None if thread_id == around[1] else thread_id
     return run_id, thread_id
+
+
+def _has_earlier(value: AgentInput) -> bool:
+    """True where what came before the task is given with it, if there is any."""
+    if isinstance(value, Mapping):
+        key = next((key for key in _KEYS if key in value), None)
+        return bool(value.get(_EARLIER)) or (key is not None and _has_earlier(value[key]))
+    if isinstance(value, PromptValue):
+        return bool(read_input(value).earlier)
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def asked(value: AgentInput, ids: Ids, *, language: Language | None, dialect: Dialect) -> Asked:

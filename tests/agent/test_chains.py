@@ -201,6 +201,34 @@ GRAPH: RunnableConfig = {"configurable": {"thread_id": "t", "run_id": "of the gr
 """What LangGraph gives a node, its server with the id of the graph's run among it."""
 
 
+PROMPT = ChatPromptTemplate.from_messages([("placeholder", "{history}"), ("human", "now")])
+
+
+@pytest.mark.parametrize(
+    ("state", "thread"),
+    [
+        ({"messages": ["before", ("ai", "of another node"), "now"]}, None),
+        ({"messages": ["now"]}, None),
+        (["before", ("ai", "of another node"), "now"], None),
+        ({"task": "now", "chat_history": ["before"]}, None),
+        (PROMPT.invoke({"history": ["before"]}), None),
+        (PROMPT.invoke({}), "t"),
+        ({"task": "now"}, "t"),
+        ({"task": "now", "messages": ["before"]}, "t"),
+        ("now", "t"),
+    ],
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_messages_of_a_graph_are_the_conversation(way: str, state: Any, thread: str | None) -> None:
+    """What others wrote into the state is read, what was removed there is not, and without messages the thread has what was said."""
+    with ScriptedModel(["one", "two"]) as model:
+        agent = make(model)
+        run(agent, "removed", way, THREAD)
+        assert run(agent, state, way, GRAPH).thread_id == thread
+    assert ("removed" in model.requests[1].text) is (thread is not None)
+    assert ("of another node" in model.requests[1].text) is ("of another node" in str(state))
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_run_of_a_graph_is_not_that_of_its_agents(way: str, tmp_path: Path) -> None:
     """A node that runs again within one run of its graph has a run id of its own each time, and the graph's thread."""
