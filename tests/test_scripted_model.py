@@ -63,6 +63,17 @@ def test_text_reply_in_every_way(way: str) -> None:
     assert message.id == "scripted-1"
 
 
+@pytest.mark.parametrize(
+    "text", ['{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", '{"a": ' + "9" * 5_000 + "}"], ids=["deep", "long"]
+)
+@pytest.mark.parametrize("way", ["invoke", "stream"])
+def test_arguments_that_python_does_not_read_are_dealt_as_they_are(text: str, way: str) -> None:
+    """Nesting and numbers without end can be scripted: they are calls that cannot be read, not errors of the script."""
+    with ScriptedModel([Call("add", text)]) as model:
+        said = ask(model, way)
+    assert [bad["args"] for bad in said.invalid_tool_calls] == [text]
+
+
 @each_way
 def test_calls_in_every_way(way: str) -> None:
     """Calls arrive parsed, in order, each with its own id, beside the text of the same reply."""

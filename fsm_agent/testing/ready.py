@@ -168,8 +168,8 @@ def _fault(call: Call) -> str | None:
         return None
     try:
         parsed = _parsed(call.args)
-    except OutputParserException as error:
-        return str(error)
+    except (OutputParserException, ValueError, RecursionError) as error:
+        return str(error)  # the last two: of a number, or a nesting, that Python does not read
     return None if isinstance(parsed, dict) else "the arguments are not a JSON object"
 
 
