@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -45,8 +45,8 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
     faults = [_fault(judge, graph, breach) for breach in told[: max(_MOST_FAULTS, len(first))]]
     if found is not None:
         begin, back = found
-        rows = tuple(graph.rows[arc.row] for arc in back)
-        path = tuple(graph.rows[arc.row] for arc in way_to(graph, (begin,), judge.bounds.limits.step_bound))
+        way = way_to(graph, (begin,), judge.bounds.limits.step_bound)
+        rows = _rows(graph, back)
         sentence = (
             f"a run need not end: from {graph.configs[begin]} it can come back there, and no bounded counter has grown"
         )
@@ -55,31 +55,34 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
                 kind="endless",
                 sentence=sentence,
                 row=rows[-1],
-                path=path,
+                path=_rows(graph, way),
                 circle=rows,
-                trail=_trail(judge, graph, (begin,), extra=back),
+                trail=_trail(graph, (*way, *back)),
             )
         )
     return tuple(faults)
 
 
 def _fault(judge: Judge, graph: Graph, breach: Breach) -> Fault:
-    way = way_to(graph, breach.sources, judge.bounds.limits.step_bound)
-    last = Arc(breach.row, -1)
+    way = (*way_to(graph, breach.sources, judge.bounds.limits.step_bound), Arc(breach.row, -1))
     return Fault(
         kind=breach.kind,
         sentence=breach.sentence,
         row=graph.rows[breach.row],
-        path=tuple(graph.rows[arc.row] for arc in (*way, last)),
-        trail=_trail(judge, graph, breach.sources, extra=(last,)),
+        path=_rows(graph, way),
+        trail=_trail(graph, way),
     )
 
 
-def _trail(judge: Judge, graph: Graph, targets: Collection[int], extra: Sequence[Arc]) -> tuple[Transitioned, ...]:
+def _rows(graph: Graph, way: Sequence[Arc]) -> tuple[Row, ...]:
+    return tuple(graph.rows[arc.row] for arc in way)
+
+
+def _trail(graph: Graph, way: Sequence[Arc]) -> tuple[Transitioned, ...]:
     """The way as records that a diagram takes."""
     records = []
     step = 0
-    for number, arc in enumerate((*way_to(graph, targets, judge.bounds.limits.step_bound), *extra), 1):
+    for number, arc in enumerate(way, 1):
         row = graph.rows[arc.row]
         step += arc.counts == "step"
         asked = tuple(Evaluated(guard.name, True, {}) for guard in row.guards)
