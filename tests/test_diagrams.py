@@ -493,6 +493,13 @@ def test_wide_letters_have_room() -> None:
         diagram("png", rows=rows, engine="graphviz-pure")
 
 
+def test_a_picture_that_takes_too_long_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of hundreds of states is no picture in a minute, and Mermaid and DOT need none to be laid out."""
+    monkeypatch.setattr("fsm_agent.diagrams.graphviz._SECONDS", 0.001)
+    with pytest.raises(DefinitionError, match="too large for it; take mermaid, dot, markdown or csv"):
+        diagram("svg", engine="graphviz-pure")
+
+
 def test_a_missing_program_fails_where_everything_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a real program its tests are left out on a laptop, and fail in CI."""
     monkeypatch.delenv("CI", raising=False)

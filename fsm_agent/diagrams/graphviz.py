@@ -61,7 +61,12 @@ def rendered(dot: str, kind: Literal["svg", "png"], *, engine: Engine | None = N
         done = subprocess.run(
             [program, f"-T{kind}", *density], input=dot.encode(), capture_output=True, timeout=_SECONDS, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise DefinitionError(
+            f"{program} was still drawing after {_SECONDS:g} seconds: a picture of so many states is too large for it; take mermaid, "
+            "dot, markdown or csv"
+        ) from error
+    except OSError as error:
         raise DefinitionError(f"{program} cannot draw the diagram: {error}") from error
     if done.returncode or not done.stdout:
         said = done.stderr.decode(errors="replace").strip()
