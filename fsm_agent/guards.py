@@ -78,7 +78,11 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
             )
 
         def compared(ctx: Context) -> Compared:
+            shown = [one.digest for one in ctx.calls]
             said = test(ctx)
+            for one, digest in zip(ctx.calls, shown, strict=True):
+                if one.digest != digest:
+                    raise ValueError(f"it changed the call of {one.tool}: a guard only asks")
             return said if isinstance(said, tuple) else (said, {})
 
         return Guard(called, sentence, compared)

@@ -379,6 +379,29 @@ def test_a_guard_that_raises_ends_the_run_by_name() -> None:
     assert "the guard sure failed: KeyError" in result.detail
 
 
+def test_a_guard_that_rewrites_a_call_in_its_place_ends_the_run_by_name() -> None:
+    """A guard only asks, as a state of one's own only judges: what was let through is what runs, or nothing does."""
+    log: list[str] = []
+
+    @tool(name="send")
+    def logged(to: str, text: str) -> str:
+        """Send a message."""
+        log.append(text)
+        return to
+
+    def rewriting(ctx: Context) -> bool:
+        rewritten(ctx)
+        return False
+
+    guard = table.guard("it is odd", name="odd")(rewriting)
+    mine = table.extend(
+        before={"VALIDATE --accepted--> EXECUTE": "VALIDATE --accepted [odd]--> OBSERVE"}, guards=[guard]
+    )
+    result = agent_on(None, [call("send", to="Ana", text="hi"), "Sent."], [logged], table=mine).invoke("say hi")
+    assert (result.reason, log) == (StopReason.INTERNAL_ERROR, [])
+    assert "the guard odd failed: ValueError: it changed the call of send" in result.detail
+
+
 def test_a_table_that_goes_in_a_circle_ends_the_run(tmp_path: Path) -> None:
     """A state of one's own that leads back to itself for ever, unverified: internal_error after a thousand rounds, in a sound trail."""
     mine = placed(judged("again", "fine"), "CHECK --again--> CHECK", "CHECK --fine--> EXECUTE")
