@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from fsm_agent import Agent, Approve, RunResult, Status, tool
 from fsm_agent.errors import TrailDamaged, TrailError, UnknownRun
 from fsm_agent.testing import ScriptedModel, call
-from fsm_agent.trail import Ed25519Chain, Stored, TrailStore
+from fsm_agent.trail import Ed25519Chain, FernetCipher, Stored, TrailStore, audit
 from fsm_agent.trail.chain import broken
 from fsm_agent.trail.reader import checked
 from tests.trail.conftest import Shelf
@@ -97,6 +98,20 @@ def test_without_its_encryption_key_a_run_is_locked_and_left_alone(
     assert list(trail_store.read(run_id)) == before
     monkeypatch.setenv(ENCRYPT, OLD)
     assert agent_of(trail_store, "done").resume(run_id, decision=Approve()).status is Status.COMPLETED
+
+
+def test_an_audit_that_cannot_read_a_trail_with_its_keys_does_not_say_that_all_is_right(
+    trail_store: TrailStore,
+) -> None:
+    """Whoever has no key may still check the seals, and is told so; what a key does not open may have been written by anybody."""
+    run_id, _ = suspended(trail_store)
+    journal = agent_of(trail_store).journal
+    assert audit(journal, run_id).findings == ()
+    without = audit(replace(journal, cipher=None), run_id)
+    assert (without.ok, "the transitions were not checked" in " ".join(without.notes)) == (True, True)
+    other = audit(replace(journal, cipher=FernetCipher([NEW])), run_id)
+    (finding,) = other.findings
+    assert "The seals hold, but what they cover could not be read" in finding.what
 
 
 def test_with_another_seal_key_a_run_does_not_go_on(trail_store: TrailStore, monkeypatch: pytest.MonkeyPatch) -> None:
