@@ -11,9 +11,10 @@ from langchain_core.messages import AnyMessage
 from fsm_agent.context import Setup
 from fsm_agent.diagrams.picture import meaning, pictured
 from fsm_agent.diagrams.walk import walked
-from fsm_agent.errors import TrailDamaged, TrailError
+from fsm_agent.errors import PolicyError, TrailDamaged, TrailError
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Machine
+from fsm_agent.policy import ToolPolicy
 from fsm_agent.records import Transitioned
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.report.drawing import overlay
@@ -159,6 +160,10 @@ def _facts(story: Story, last: Transitioned | None) -> list[Fact]:
         ("forked from", f"{forked.get('run')} at transition {forked.get('seq')}" if forked else None),
         ("dialect", _named(setup.get("dialect"))),
         ("memory", _named(setup.get("memory"))),
+        ("policy", "; ".join(_rules(setup.get("policy")))),
+        ("temperature", _named(setup.get("temperature"))),
+        ("reflection", _named(setup.get("reflect"))),
+        ("ladder", ", ".join(map(str, setup.get("ladder") or ()))),
         ("language", header.get("language")),
         ("versions", ", ".join(f"{name} {version}" for name, version in _mapping(header.get("versions")).items())),
     ]
@@ -166,8 +171,18 @@ def _facts(story: Story, last: Transitioned | None) -> list[Fact]:
     return [Fact(name, str(value)) for name, value in (*counts, *found) if value not in (None, "")]
 
 
+def _rules(policy: object) -> list[str]:
+    """The rules of a tool policy in words; none where what is kept is no policy, which the audit tells."""
+    try:
+        return [] if policy is None else str(ToolPolicy.of(policy)).splitlines()
+    except PolicyError:
+        return []
+
+
 def _named(described: object) -> str:
-    """A dialect or memory as its description names it, with what it was made with."""
+    """A part of the definition as its description names it, with what it was made with; a plain value as it is."""
+    if isinstance(described, int | float):
+        return str(described)
     data = _mapping(described)
     fields = ", ".join(
         f"{name}={_named(value) if isinstance(value, Mapping) else value}"

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fsm_agent import Agent, Approve, Reflect, StopReason
+from fsm_agent import Agent, Approve, Cooling, Reflect, StopReason
 from fsm_agent.context import Context
 from fsm_agent.custom import state
 from fsm_agent.effects import CallModel
 from fsm_agent.errors import UnknownRun
 from fsm_agent.machine import Machine
+from fsm_agent.policy import AtMost, Order, ToolPolicy
 from fsm_agent.report import report
 from fsm_agent.report.ending import _SENTENCES
 from fsm_agent.report.markup import content, el
@@ -190,6 +191,22 @@ def test_a_state_of_ones_own_is_shown_as_any_other() -> None:
     assert "COMPLIANCEcleared→EXECUTE" in text
     assert "audit: nothing wrong" in text
     assert "audit: 1 finding" in Seen(run_of(agent)).text
+
+
+def test_what_governs_a_run_beside_its_limits_is_in_its_set_up() -> None:
+    """The rules of its tool policy, its temperature, its reflection and its ladder; what a run has not is not named."""
+    policy = ToolPolicy(Order("order", "send"), AtMost("send", 1))
+    agent, _ = ran(["No."], policy=policy, temperature=Cooling(0.3), reflect=Reflect(), ladder=["answer", "stop"])
+    text = Seen(run_of(agent)).text
+    for said in (
+        "policysend only after order has succeeded; send at most once",
+        "temperatureCooling(after=3, start=0.3, temperature=0.1)",
+        "reflectionReflect(every=3, most=2)",
+        "ladderanswer, stop",
+    ):
+        assert said in text, said
+    bare = Seen(run_of(ran(["No."])[0])).text
+    assert not [name for name in ("temperature", "policy", "reflectionReflect") if name in bare]
 
 
 def test_the_same_trail_gives_the_same_page() -> None:
