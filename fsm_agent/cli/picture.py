@@ -79,7 +79,7 @@ def describe(record: Transitioned) -> str:
     if fired:
         line += f" [{', '.join(fired)}]"
     if record.target in (State.EXECUTE, State.REVIEW):
-        line += f" {', '.join(record.tools)}"
+        line += f" {_names(record.tools)}"
     if record.error:
         line += f" ({' '.join(record.error.split())})"
     return line
@@ -88,7 +88,11 @@ def describe(record: Transitioned) -> str:
 def doing(state: State, tools: Sequence[str] = ()) -> str:
     """What goes on in a state, in words: `running calculator`."""
     words = _DOING.get(state, "judging")
-    return f"{words} {', '.join(tools)}" if tools else words
+    return f"{words} {_names(tools)}" if tools else words
+
+
+def _names(tools: Sequence[str]) -> str:
+    return " ".join(", ".join(tools).split())
 
 
 def draw(picture: Picture, limits: Limits, now: float, console: Console) -> RenderableType:

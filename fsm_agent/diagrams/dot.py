@@ -142,7 +142,8 @@ def _rows(line: Line) -> Iterator[str]:
     """A line as rows: each guard on its own where it is long, and what is longer still broken between words."""
     pieces = line.pieces if len(line.text) > _WIDTH else (line.text,)
     for turn, piece in enumerate(pieces):
-        for first, text in _broken(shown(piece)):
+        for first, broken in _broken(shown(piece)):
+            text = broken.replace("\\", "\\\\")  # what a backslash begins means something, as between quotes
             # Some versions of Graphviz take a row of brackets alone for markup.
             row = escape(text) if _WORD.search(text) else "".join(f"&#{ord(char)};" for char in text)
             row = f"{_INDENT}{row}" if turn or not first else row

@@ -11,7 +11,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -83,6 +83,7 @@ def test_the_view_keeps_the_last_transitions_with_their_guards() -> None:
     assert len(lines) == 7
 
 
+@example("0", ["\n", "\n"], 43, State.REVIEW)
 @given(
     st.text(max_size=300),
     st.lists(st.text(max_size=60), max_size=5),
