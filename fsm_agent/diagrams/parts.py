@@ -88,16 +88,10 @@ class Arrow:
 class Picture:
     """Boxes in the order of the table, arrows in the order of their first rows, and what is told of the runs, line by line.
 
-    `more_starts` are those of machines that stand beside the first.
+    `starts` are the ids of the first box of each machine: one, more where machines stand beside each other, none without a box.
     """
 
-    start: str
+    starts: tuple[str, ...]
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
     told: tuple[str, ...] = ()
-    more_starts: tuple[str, ...] = ()
-
-    @property
-    def starts(self) -> tuple[str, ...]:
-        """The first box of each machine."""
-        return (self.start, *self.more_starts) if self.start else ()

@@ -33,7 +33,7 @@ def pictured(
     whole = [*rows, *dict.fromkeys(row for walk in walks for row in walk.foreign)]
     draft = _Draft(whole, len(rows), limits, detail, walks)
     return Picture(
-        start=draft.ids[draft.path[0]] if draft.path else "",
+        starts=tuple(draft.ids[state] for state in draft.path[:1]),
         boxes=draft.boxes(),
         arrows=draft.arrows(),
         told=tuple(line for walk in walks for line in walk.told),

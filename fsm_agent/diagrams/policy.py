@@ -74,7 +74,7 @@ def _pictured(found: Sequence[PolicyMachine]) -> Picture:
         for move in machine.moves:
             between.setdefault((move.source, move.target), []).append(move)
         arrows += [_arrow(ids, moves, machine) for moves in between.values()]
-    return Picture(start=starts[0], more_starts=tuple(starts[1:]), boxes=tuple(boxes), arrows=tuple(arrows))
+    return Picture(starts=tuple(starts), boxes=tuple(boxes), arrows=tuple(arrows))
 
 
 def _box(name: str, machine: PolicyMachine, number: int) -> Box:
