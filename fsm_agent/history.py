@@ -6,6 +6,7 @@ Memory strategies choose blocks, so no choice can part a call from its result.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ __all__ = [
     "estimate_text",
     "estimate_tokens",
     "flatten",
+    "minted_id",
     "task_block",
     "text_of",
 ]
@@ -33,6 +35,7 @@ M = TypeVar("M", bound=BaseMessage)
 BlockKind = Literal["task", "round", "answer", "note", "summary"]
 THOUGHTS: Final = "reasoning_content"
 """The key of `additional_kwargs`, and the field of OpenAI-like servers, with what a model thought."""
+_ID_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _PER_MESSAGE = 4
 _written = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _IMAGE_TOKENS = 1_000
@@ -64,6 +67,12 @@ def call_ids(blocks: Iterable[Block]) -> frozenset[str]:
     """The ids of all calls in `blocks`: a new run must not use them again."""
     messages = (message for one in blocks for message in one.messages if isinstance(message, AIMessage))
     return frozenset(str(call["id"]) for message in messages for call in message.tool_calls)
+
+
+def minted_id(seed: str) -> str:
+    """An id of nine letters and digits, the strictest form that a known server demands; the same one for the same `seed`."""
+    digest = hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=9).digest()
+    return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in digest)
 
 
 def estimate_text(text: str) -> int:

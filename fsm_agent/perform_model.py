@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -17,7 +18,7 @@ from langchain_core.runnables.config import merge_configs
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
 from fsm_agent.failures import failed
-from fsm_agent.history import THOUGHTS
+from fsm_agent.history import THOUGHTS, minted_id
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
@@ -35,6 +36,7 @@ _ABOUT_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", 
 _ORDER_WORDS: Final = ("after role 'tool'", "roles must alternate", "message_order")
 _BRIDGE: Final = "OK."
 _MISTRALS: Final = "stral"
+_MISTRALS_ID: Final = re.compile("[a-zA-Z0-9]{9}")
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
@@ -144,7 +146,7 @@ class ModelPerformer:
         return await model.ainvoke(messages, self._config(job), **kwargs, **self._whole())
 
     def _messages(self, effect: CallModel) -> list[AnyMessage]:
-        messages = _bridged(effect.messages) if self._bridges else list(effect.messages)
+        messages = [_short_ids(one) for one in _bridged(effect.messages)] if self._bridges else list(effect.messages)
         return messages if self._thoughtful else [_thoughtless(one) for one in messages]
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
@@ -314,6 +316,20 @@ def _thoughtless(message: AnyMessage) -> AnyMessage:
         return message
     kept = {name: one for name, one in message.additional_kwargs.items() if name != THOUGHTS}
     return message.model_copy(update={"additional_kwargs": kept})
+
+
+def _short_ids(message: AnyMessage) -> AnyMessage:
+    """`message` with ids as Mistral's servers and templates want them, also for calls that another server gave others."""
+    if isinstance(message, ToolMessage):
+        return message.model_copy(update={"tool_call_id": _short_id(message.tool_call_id)})
+    if isinstance(message, AIMessage) and message.tool_calls:
+        calls = [{**one, "id": _short_id(one["id"] or "")} for one in message.tool_calls]
+        return message.model_copy(update={"tool_calls": calls})
+    return message
+
+
+def _short_id(call_id: str) -> str:
+    return call_id if _MISTRALS_ID.fullmatch(call_id) else minted_id(call_id)
 
 
 def _bridged(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,6 +11,7 @@ from fsm_agent.context import Context, Pending
 from fsm_agent.dialects.base import FILTERED, Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome, Replied
+from fsm_agent.history import minted_id
 from fsm_agent.offer import offered
 from fsm_agent.repeats import is_repeated, times_seen
 from fsm_agent.rounds import runnable
@@ -24,7 +24,6 @@ from fsm_agent.tools.spec import Invalid, Tool
 EVENTS: Final = frozenset({Event.ANSWERED, Event.ACCEPTED, Event.THOUGHT, Event.REJECTED})
 _CALL_LABELS: Final = frozenset({"tool_calls", "function_call", "tool_use"})
 """What a server says of a reply that stopped in order to call."""
-_ID_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def enter(ctx: Context) -> None:
@@ -222,7 +221,6 @@ def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
     """The calls' own ids, except that one is replaced that is missing, was used before in this run, or is not one plain word.
 
     A person reads it in lines of its own, and copies it into a command.
-    A minted id has nine letters and digits, which is the strictest form that a known server demands.
     """
     used: set[str] = set()
     ids = []
@@ -230,7 +228,7 @@ def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
         call_id = one.id
         attempt = 0
         while not _is_word(call_id) or call_id in used or call_id in ctx.call_ids:
-            call_id = _mint(f"{ctx.origin}:{ctx.model_calls}:{index}:{attempt}")
+            call_id = minted_id(f"{ctx.origin}:{ctx.model_calls}:{index}:{attempt}")
             attempt += 1
         used.add(call_id)
         ids.append(call_id)
@@ -239,9 +237,3 @@ def _fresh_ids(ctx: Context, requested: Sequence[Requested]) -> list[str]:
 
 def _is_word(text: str) -> bool:
     return bool(text) and text.isprintable() and " " not in text and not text.startswith("-")
-
-
-def _mint(seed: str) -> str:
-    return "".join(
-        _ID_LETTERS[byte % len(_ID_LETTERS)] for byte in hashlib.blake2b(seed.encode(), digest_size=9).digest()
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
@@ -691,6 +692,35 @@ def test_h08_a_model_of_mistrals_is_never_refused_for_a_user_after_a_result() ->
         roles = [message["role"] for message in s.requests[-1].messages]
     assert result.answer == "Nothing."
     assert roles[-3:] == ["tool", "assistant", "user"]
+
+
+def test_a_model_of_mistrals_is_sent_ids_of_nine_letters_and_digits() -> None:
+    """It refuses all others, as a history that another server began has them; its own stay as they are, and results go with their calls."""
+    told = [
+        HumanMessage("Look twice."),
+        AIMessage(
+            "",
+            tool_calls=[
+                {"name": "look", "args": {"at": 1}, "id": "call_0123456789abcdef"},
+                {"name": "look", "args": {"at": 2}, "id": "aB3456789"},
+            ],
+        ),
+        ToolMessage("dark", tool_call_id="call_0123456789abcdef"),
+        ToolMessage("light", tool_call_id="aB3456789"),
+        AIMessage("Dark, then light."),
+        HumanMessage("And now?"),
+    ]
+    sent: dict[str, list[str]] = {}
+    for name in ("devstral-small", "gpt-4o-mini"):
+        with server(["Dark."]) as s:
+            run(make(client(s, model=name)), {"messages": told})
+            asked = [one["id"] for message in s.requests[0].messages for one in message.get("tool_calls") or ()]
+            given = [message["tool_call_id"] for message in s.requests[0].messages if message["role"] == "tool"]
+        assert asked == given
+        sent[name] = asked
+    assert sent["gpt-4o-mini"] == ["call_0123456789abcdef", "aB3456789"]
+    assert re.fullmatch("[a-zA-Z0-9]{9}", sent["devstral-small"][0])
+    assert sent["devstral-small"][1] == "aB3456789"
 
 
 @pytest.mark.parametrize("dialect", ["native", "json_action"])
