@@ -184,7 +184,9 @@ def _of_text(text: str) -> Task:
 def _of_messages(messages: Sequence[AnyMessage | BaseMessage]) -> Task:
     *before, last = [_whole(one) for one in messages]
     if not isinstance(last, HumanMessage):
-        raise RunError(f"the last message is a {type(last).__name__}; it must be the user's (HumanMessage)")
+        raise RunError(
+            f"the last message is one of type {type(last).__name__}, and must be the user's: add a HumanMessage that says what to do now"
+        )
     text = text_of(last.content)
     if not text.strip() and not any(isinstance(part, dict) and part.get("type") != "text" for part in last.content):
         raise RunError("the task is empty; say what the agent should do")

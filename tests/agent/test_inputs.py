@@ -77,7 +77,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("empty-list", [], "empty list"),
     ("no-key", {"question": "hello"}, "question"),
     ("empty-mapping", {}, "none"),
-    ("assistant-last", [HumanMessage("a"), AIMessage("b")], "AIMessage"),
+    ("assistant-last", [HumanMessage("a"), AIMessage("b")], "AIMessage, and must be the user's: add a HumanMessage"),
     ("system-only", [SystemMessage("a")], "SystemMessage"),
     ("blank-message", HumanMessage(""), "empty"),
     ("no-blocks", HumanMessage([]), "empty"),
