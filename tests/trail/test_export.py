@@ -15,7 +15,7 @@ from fsm_agent import Agent, Limits, tool
 from fsm_agent.errors import DefinitionError
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever, reply
-from fsm_agent.trail import Entry, MemoryTrail
+from fsm_agent.trail import Entry, MemoryTrail, fork
 from fsm_agent.trail.export import COLUMNS, to_csv, to_jsonl, to_otel, to_otlp
 
 
@@ -111,6 +111,32 @@ def test_spans_follow_the_conventions_for_generative_ai() -> None:
     assert int(root["startTimeUnixNano"]) == round(times[0] * 1e9)
     assert int(root["endTimeUnixNano"]) == round(times[-1] * 1e9)
     assert all(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) for span in (root, *below))
+
+
+@pytest.mark.parametrize(
+    ("script", "limits", "reason"),
+    [
+        (["Seen."], {}, "answered"),
+        ([OSLO, "Seen."], {"max_steps": 1}, "forced_answer"),
+        ([OSLO], {"max_steps": 1, "on_limit": "stop"}, "max_steps"),
+    ],
+)
+def test_the_span_of_a_run_says_why_it_ended(script: list[object], limits: dict[str, Any], reason: str) -> None:
+    """An answer that was forced at a limit is told from one that the model gave, as the result tells them apart."""
+    pytest.importorskip("opentelemetry.sdk")
+    root = spans_of(to_otlp(written(*script, **limits)))[0]
+    assert attributes_of(root)["fsm.run.reason"] == reason
+
+
+def test_the_span_of_a_fork_says_whose_past_it_has() -> None:
+    """What the run that it was forked from did stands in both traces; the fork's names that run, and the transition."""
+    pytest.importorskip("opentelemetry.sdk")
+    agent = Agent(ScriptedModel([OSLO, "Seen."]), [look], store=MemoryTrail(), logger=silent_logger())
+    agent.invoke("Look around", {"configurable": {"run_id": "r"}})
+    made = fork(agent.journal, "r", at=1, new_run_id="again")
+    forked = attributes_of(spans_of(to_otlp(agent.journal.entries(made)))[0])
+    assert (forked["fsm.run.forked_from"], forked["fsm.run.forked_at"]) == ("r", "1")
+    assert "fsm.run.forked_from" not in attributes_of(spans_of(to_otlp(agent.journal.entries("r")))[0])
 
 
 class Nameless(ScriptedModel):
