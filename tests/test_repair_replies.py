@@ -30,6 +30,14 @@ USES = [
 ]
 TOOLS = {"lookup", "now", "pay"}
 CALL = '{"name":"lookup","arguments":{"q":"x"}}'
+DEEPSEEK = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>lookup\n"
+    f'{FENCE}json\n{{"q":"x"}}\n{FENCE}<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>'
+)
+KIMI = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.lookup:0<|tool_call_argument_begin|>"
+    '{"q":"x"}<|tool_call_end|><|tool_calls_section_end|>'
+)
 
 
 def calls(text: str) -> list[tuple[str, Any]]:
@@ -59,6 +67,10 @@ def calls(text: str) -> list[tuple[str, Any]]:
         '[TOOL_CALLS]lookup{"q":"x"}',
         '[TOOL_CALLS]lookup[ARGS]{"q":"x"}',
         '<function=lookup>{"q":"x"}</function>',
+        DEEPSEEK,
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>lookup<｜tool▁sep｜>{"q":"x"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        KIMI,
+        f"<|start_header_id|>assistant<|end_header_id|>\n\n{CALL}<|eot_id|>",
         f"functools[{CALL}]",
         CALL,
         f"[{CALL}]",
@@ -178,6 +190,18 @@ def test_m15_anything_else_is_an_answer(text: str) -> None:
         ('{"function":{"name":"lookup","arguments":"{', Fault.TRUNCATED),
         ('[TOOL_CALLS]lookup{"q":"x', Fault.TRUNCATED),
         ('<function=lookup>{"q":"x', Fault.TRUNCATED),
+        ('<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>lookup<｜tool▁sep｜>{"q":"x', Fault.TRUNCATED),
+        ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>lookup", Fault.TRUNCATED),
+        ("<|tool_call_begin|>functions.lookup:0<|tool_call_argument_begin|>", Fault.TRUNCATED),
+        ("<tool_call>lookup", Fault.TRUNCATED),
+        ("<function=lookup></tool_call>", Fault.TRUNCATED),
+        ("<tool_call>lookup\n<arg_key>q</arg_key>\n<arg_value>x", Fault.TRUNCATED),
+        ("<tool_call>lookup\n<arg_key>q</arg_key>\n<arg_value>x</arg_value>\n</tool_call>", Fault.NOT_JSON),
+        (
+            '<function_calls><invoke name="lookup"><parameter name="q">x</parameter></invoke></function_calls>',
+            Fault.NOT_JSON,
+        ),
+        ('<function_calls><invoke name="lookup"><parameter name="q">x', Fault.TRUNCATED),
         ("<function=lookup>", Fault.TRUNCATED),
         ("<tool_call><function=lookup><parameter=q>x", Fault.TRUNCATED),
         ("<function=lookup><parameter=q>x</parameter>", Fault.TRUNCATED),
@@ -215,7 +239,13 @@ def test_a_key_that_cannot_be_shown_is_written_out_in_the_detail() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["<function=now></function>", "<tool_call>\n<function=now>\n</function>\n</tool_call>"]
+    "text",
+    [
+        "<function=now></function>",
+        "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+        "<tool_call>now\n</tool_call>",
+        '<function_calls>\n<invoke name="now">\n</invoke>\n</function_calls>',
+    ],
 )
 def test_m15_a_closed_call_in_tags_without_arguments_has_none(text: str) -> None:
     """Nothing between a name and its closing tag is no arguments; that is no text that failed."""
@@ -227,6 +257,9 @@ def test_m15_a_closed_call_in_tags_without_arguments_has_none(text: str) -> None
     [
         "<function=lookup><parameter=q>x</parameter></function> is how one calls",
         "<function=other><parameter=q>x</parameter></function>",
+        "<function=other></function><function=now></function>",
+        "<tool_call>now is the name</tool_call>",
+        "<|tool_call_begin|>functions.lookup:0<|tool_call_argument_begin|> and its arguments",
     ],
 )
 def test_m15_text_about_a_call_in_tags_is_an_answer(text: str) -> None:

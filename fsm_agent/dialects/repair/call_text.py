@@ -18,14 +18,24 @@ __all__ = ["parse_call_text"]
 _TAGS: Final = "tool_calls?|function_calls?|tools?_call|functioncall|tool_use"
 _MARKUP: Final = re.compile(
     rf"</?(?:{_TAGS}|function)>|<\|/?(?:{_TAGS}|python_tag|eom_id|eot_id|im_end|end|{_TAGS}_(?:start|end))\|>"
+    r"|<\|start_header_id\|>assistant<\|end_header_id\|>|<\|tool_calls_section_(?:begin|end)\|>|<\|tool_call_end\|>"
+    r"|<｜(?:tool▁calls▁(?:begin|end)|tool▁call▁end|end▁of▁sentence)｜>"
     r"|\[/?TOOL_CALLS\]|\[/?TOOL_CALL\]|functools(?=\s*\[)|(?:`{3,}|~{3,})[A-Za-z_]*|[,;\s]+",
     re.IGNORECASE,
 )
+_NAME: Final = "[A-Za-z0-9_.:-]{1,128}"
 _NAMED_MARKUP: Final = re.compile(
-    r"<function=([A-Za-z0-9_.:-]{1,128})>|\[TOOL_CALLS\]\s*([A-Za-z0-9_.:-]{1,128})\s*(?:\[ARGS\])?(?=\s*\{)"
+    rf"<function=({_NAME})>|\[TOOL_CALLS\]\s*({_NAME})\s*(?:\[ARGS\])?(?=\s*\{{)"
+    rf"|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?({_NAME})(?:<｜tool▁sep｜>|(?=\s|\Z))"  # DeepSeek
+    rf"|<\|tool_call_begin\|>\s*({_NAME}?)(?::[0-9]+)?\s*<\|tool_call_argument_begin\|>"  # Kimi
+    rf'|<invoke name="({_NAME})">|<tool_call>\s*({_NAME})(?=\s*(?:<arg_key>|</tool_call>|\Z))'  # the last: GLM
 )
+_CLOSED_BY: Final = {"<f": "function", "<i": "invoke", "<t": "tool_call"}
+"""The closing tag of a call in tags, by the beginning of its opening one."""
 _TAGGED: Final = re.compile(
-    r"\s*+((?:<parameter=(?:(?!</parameter>).)*+(?:</parameter>|\Z)\s*+)*+)(</function>|\Z)", re.DOTALL | re.IGNORECASE
+    r"\s*+((?:(?:<parameter[= ](?:(?!</parameter>).)*+(?:</parameter>|\Z)|<arg_key>(?:(?!</arg_value>).)*+(?:</arg_value>|\Z))\s*+)*+)"
+    r"(?:</(function|invoke|tool_call)>|\Z)",
+    re.DOTALL | re.IGNORECASE,
 )
 _BROKEN_HEAD: Final = re.compile(
     r"[\[\s]*\{\s*[\"'“](?:name|action|tool|tool_name|function)[\"'”]\s*:\s*(?:\{\s*[\"'“]name[\"'”]\s*:\s*)?"
@@ -46,7 +56,8 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
     """The calls that the whole of `text` is, in order; None when it is an answer.
 
     Read are objects such as `{"name", "arguments"}`, `{"action", "action_input"}` and `{"function": {...}}`, bare, in a
-    list, fenced, or in the usual markup (`<tool_call>`, `[TOOL_CALLS]`, `<function=name>`...), after thinking or not.
+    list, fenced, or in the usual markup (`<tool_call>`, `[TOOL_CALLS]`, `<function=name>`, the tokens of DeepSeek and Kimi...),
+    after thinking or not.
     Any other word in the text, or one name that is not registered, makes it an answer. A call of a registered tool that
     is cut or broken is still a call: its arguments are `Malformed`, so that markup is never shown as an answer.
     """
@@ -59,8 +70,11 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
     at, hint, marked = 0, None, False
     while at < len(body):
         if (named := _NAMED_MARKUP.match(body, at)) is not None:
-            hint, at, marked = named.group(1) or named.group(2), named.end(), True
-            if (tagged := _TAGGED.match(body, at)) is not None and (name := resolve_name(hint, registered)):
+            name = resolve_name(named[named.lastindex or 0], registered)
+            if name is None or hint is not None:
+                return None
+            hint, at, marked = name, named.end(), True
+            if (tagged := _TAGGED.match(body, at)) is not None and tagged[2] in (None, _CLOSED_BY.get(named[0][:2])):
                 calls.append(CallText(name, _tagged(*tagged.groups())))
                 at, hint = tagged.end(), None
         elif (markup := _MARKUP.match(body, at)) is not None:
@@ -74,10 +88,12 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
             calls += read[0]
         else:
             return None
+    if hint is not None:
+        calls.append(CallText(hint, Malformed(Fault.TRUNCATED, "the call stops before its arguments")))
     return tuple(_with(call, passed) for call in calls) or None
 
 
-def _tagged(parameters: str, end: str) -> Parsed | Malformed:
+def _tagged(parameters: str, end: str | None) -> Parsed | Malformed:
     """What stands behind a name in the place of an object. A value in a tag is a text of no type, so it is not guessed."""
     if not end:
         return Malformed(Fault.TRUNCATED, "the call stops before its end")
