@@ -216,7 +216,8 @@ def given_code(journal: Journal, run_id: str, given: Given) -> tuple[Setup | Non
 def _verdict_line(one: Audit) -> str:
     if one.ok:
         ended = "" if one.ended else ", not ended"
-        return f"ok       {one.run_id}: {one.entries} entries, {one.transitions} transitions, {one.chain}{ended}, head {one.head}"
+        checked = "only their seals checked" if one.seals_only else f"{one.transitions} transitions"
+        return f"ok       {one.run_id}: {one.entries} entries, {checked}, {one.chain}{ended}, head {one.head}"
     number = len(one.findings)
     return f"NOT OK   {one.run_id}: {number} finding{'' if number == 1 else 's'} in {one.entries} entries, {one.chain}"
 
@@ -228,6 +229,7 @@ def _verdict(one: Audit) -> dict[str, Any]:
     return {
         "run_id": one.run_id,
         "ok": one.ok,
+        "seals_only": one.seals_only,
         "chain": one.chain,
         "head": one.head,
         "entries": one.entries,

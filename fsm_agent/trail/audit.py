@@ -39,7 +39,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What an audit found. `ok` when nothing is wrong; `notes` are what could not be shown, in sentences for a person."""
+    """What an audit found. `ok` when nothing is wrong; `notes` are what could not be shown, in sentences for a person.
+
+    `seals_only`: the trail is encrypted, and no key was given, so that nothing but the seals was checked.
+    """
 
     run_id: str
     chain: str
@@ -49,6 +52,7 @@ class Audit:
     ended: bool
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    seals_only: bool = False
 
     @property
     def ok(self) -> bool:
@@ -70,6 +74,7 @@ def audit(
     entries: tuple[Entry, ...] = ()
     findings: list[Finding] = []
     notes: list[str] = []
+    seals_only = False
     try:
         stored = journal.store.read(run_id)
         entries = checked(stored, run_id, journal.chain)
@@ -87,6 +92,7 @@ def audit(
         said = f"The seals hold, but what they cover could not be read, so the transitions were not checked: {locked}"
         if journal.cipher is None:  # the seals may be checked by whoever may not read
             notes.append(said)
+            seals_only = True
         else:
             findings.append(Finding(-1, said))
     except TrailError as error:
@@ -107,6 +113,7 @@ def audit(
         ended=ended,
         findings=tuple(findings),
         notes=tuple(notes),
+        seals_only=seals_only,
     )
 
 

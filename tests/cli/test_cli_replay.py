@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 
@@ -125,6 +126,29 @@ def test_an_audit_says_what_it_cannot_show(room: Room) -> None:
     assert room.on("audit", run_id, "--head", "0" * 64).code == 1
     assert "name one run, or check them --all" in error_of(room.on("audit"))
     assert "is the seal of one run" in error_of(room.on("audit", "--all", "--head", head))
+
+
+def test_an_audit_without_the_key_of_an_encrypted_run_says_that_it_checked_the_seals(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may not read may check the seals, and no transition is counted as checked; with another key it is not right."""
+    pytest.importorskip("cryptography")
+    keys = [base64.urlsafe_b64encode(bytes([number]) * 32).decode() for number in (1, 2)]
+    monkeypatch.setenv("FSM_AGENT_TRAIL_ENCRYPTION_KEY", keys[0])
+    room.run([ANA])
+    (run_id,) = room.ids()
+    assert "2 transitions" in room.on("audit", run_id).out
+    monkeypatch.delenv("FSM_AGENT_TRAIL_ENCRYPTION_KEY")
+    done = room.on("audit", run_id)
+    assert (done.code, "6 entries, only their seals checked" in done.out, "transitions," in done.out) == (
+        0,
+        True,
+        False,
+    )
+    document = room.on("audit", run_id, "--json").document
+    assert (document["ok"], document["seals_only"]) == (True, True)
+    monkeypatch.setenv("FSM_AGENT_TRAIL_ENCRYPTION_KEY", keys[1])
+    assert room.on("audit", run_id).code == 1
 
 
 def test_json_of_a_stored_run_has_what_a_decision_needs(room: Room) -> None:
