@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Final
 
@@ -26,6 +26,7 @@ MAX_CHARS: Final = 500
 _MAX_DEPTH: Final = 50
 _MAX_BITS: Final = 4_000
 """Of the numerator and of the denominator of every intermediate result: about 1,200 digits."""
+_TOO_LARGE: Final = "a result gets too large (more than about 1,200 digits)"
 _MAX_EXPONENT: Final = 300
 _DIGITS: Final = 15
 """Shown of a number that no short decimal writes exactly, and of every one that went through a root or the like."""
@@ -210,7 +211,7 @@ def _number(text: str) -> Fraction:
 
 def _sized(value: Fraction) -> Fraction:
     if value.numerator.bit_length() > _MAX_BITS or value.denominator.bit_length() > _MAX_BITS:
-        raise ToolRefusal("a result gets too large (more than about 1,200 digits)")
+        raise ToolRefusal(_TOO_LARGE)
     return value
 
 
@@ -220,7 +221,7 @@ def _integer_power(base: Fraction, exponent: int) -> Fraction:
     if base in (0, 1, -1):
         return base if exponent % 2 else (base * base if exponent else Fraction(1))
     if max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(exponent) > 2 * _MAX_BITS:
-        raise ToolRefusal("a result gets too large (more than about 1,200 digits)")
+        raise ToolRefusal(_TOO_LARGE)
     return _sized(base**exponent)
 
 
@@ -232,10 +233,10 @@ def _inexact(compute: Callable[[], Decimal]) -> Fraction:
     """A rational for what `compute` gives with 50 digits."""
     try:
         value = compute()
-    except (InvalidOperation, ArithmeticError) as error:
+    except ArithmeticError as error:
         raise ToolRefusal("the result is undefined or too large") from error
     if not value.is_finite() or abs(value.adjusted()) > 4 * _MAX_EXPONENT:
-        raise ToolRefusal("a result gets too large (more than about 1,200 digits)")
+        raise ToolRefusal(_TOO_LARGE)
     return Fraction(value)
 
 
