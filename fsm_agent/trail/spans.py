@@ -24,6 +24,8 @@ __all__ = ["OtlpLines", "export_spans"]
 
 _NANO: Final = 1_000_000_000
 _SCOPE: Final = "fsm_agent.trail"
+_CUT: Final = {"doubted": "in_doubt", "cancelled": "cancelled", "broke": "broke"}
+"""Why a call has no result, by the outcome of its batch."""
 
 
 def export_spans(entries: Sequence[Entry], exporter: Any, *, content: bool) -> None:
@@ -171,7 +173,7 @@ class _Writer:
 
     def _spans(self, act: Act) -> list[_Timed]:
         if act.effect == "call_tools":
-            return [self._tool(call) for call in act.calls()]
+            return [self._tool(call, act.outcome) for call in act.calls()]
         if not act.started:
             return []
         began, ended = act.started[-1].time, self._last if act.outcome is None else act.outcome.time
@@ -210,7 +212,7 @@ class _Writer:
             found["gen_ai.response.finish_reasons"] = [body["finish"]]
         return _Timed(f"chat {self._model}".strip(), began, ended, found, self._unfinished(act), client=True)
 
-    def _tool(self, call: Called) -> _Timed:
+    def _tool(self, call: Called, outcome: Entry | None) -> _Timed:
         found: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.tool,
@@ -221,6 +223,9 @@ class _Writer:
             found["gen_ai.tool.call.arguments"] = json.dumps(plain(dict(call.arguments)), ensure_ascii=False)
         result, name = call.result, f"execute_tool {call.tool}"
         if result is None or call.ended is None:
+            # What became of it is not known: it is over where that was found out, at the latest.
+            if outcome is not None:
+                return _Timed(name, call.began, outcome.time, found, _CUT.get(outcome.body["kind"], "unfinished"))
             return _Timed(name, call.began, self._last, found, "unfinished")
         if self._content:
             found["gen_ai.tool.call.result"] = result["text"]

@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from fsm_agent import Agent, Limits, tool
+from fsm_agent import Agent, Answer, Limits, tool
 from fsm_agent.errors import DefinitionError
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever, reply
-from fsm_agent.trail import Entry, MemoryTrail, fork
+from fsm_agent.trail import Batch, Entry, MemoryTrail, fork
 from fsm_agent.trail.export import COLUMNS, to_csv, to_jsonl, to_otel, to_otlp
+from fsm_agent.trail.store import RUNNING
 
 
 @tool
@@ -197,6 +198,26 @@ def test_what_went_wrong_and_what_never_ended_is_said() -> None:
     root, *asked = spans_of(to_otlp(written(forever(ValueError("no such model")))))
     assert attributes_of(root)["error.type"] == "model_failed"
     assert {span["status"]["code"] for span in asked if span["name"] == "chat small"} == {2}
+
+
+def test_a_call_in_doubt_ends_where_that_was_found() -> None:
+    """The span of a call that a crash cut off does not go on to the end of the run, past the person who settled it."""
+    pytest.importorskip("opentelemetry.sdk")
+    whole, trails, clock = MemoryTrail(), MemoryTrail(), FakeClock()
+    first = Agent(ScriptedModel([OSLO, "Seen."]), [look], store=whole, clock=clock, logger=silent_logger())
+    first.invoke("Look", {"configurable": {"run_id": "r"}})
+    kept = tuple(whole.read("r")[: [one.kind for one in first.journal.entries("r")].index("result")])
+    trails.append(Batch(run_id="r", owner="gone", lease=0.0, time=0.0, status=RUNNING, entries=kept)).result()
+    agent = Agent(ScriptedModel(["Seen."]), [look], store=trails, clock=clock, logger=silent_logger())
+    agent.resume("r")
+    clock.sleep(1000)
+    agent.resume("r", decision=Answer("seen"))
+    spans = spans_of(to_otlp(agent.journal.entries("r")))
+    cut, asked = (
+        next(span for span in spans if span["name"].startswith(name)) for name in ("execute_tool", "ask_person")
+    )
+    assert attributes_of(cut)["error.type"] == "in_doubt"
+    assert int(cut["endTimeUnixNano"]) <= int(asked["startTimeUnixNano"])
 
 
 def test_spans_go_to_any_exporter() -> None:
