@@ -347,9 +347,8 @@ def test_while_the_server_is_away_every_call_says_so(server: Server, store: Post
     assert store.read("r") == entries(0, 1)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
 def test_a_server_that_falls_over_leaves_nothing_half_written(
-    server: Server, conninfo: str, store: PostgresTrail, how: signal.Signals
+    server: Server, conninfo: str, store: PostgresTrail
 ) -> None:
     """The connection is lost with a batch half sent: the append fails, the run is as it was, and goes on afterwards."""
     store.append(batch("a", entries=entries(0, 0))).result()
@@ -360,7 +359,8 @@ def test_a_server_that_falls_over_leaves_nothing_half_written(
         lost = store.append(batch("a", entries=entries(1, 5), status="completed"))
         wait_for_a_waiter(conninfo)
         behind = [store.append(batch("b", entries=entries(seq, seq))) for seq in (1, 2)]
-        server.stop(how)
+        # In order it may let the holder of the lock go first, and the batch through.
+        server.stop(signal.SIGQUIT)
         try:
             assert {type(error_of(future)) for future in (lost, *behind)} == {postgres_link.ServerAway}
             holder.close()
