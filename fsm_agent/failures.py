@@ -1,4 +1,4 @@
-"""What an exception of a model call means: a `ModelFailed`, or a reply that the client could not parse. Pure."""
+"""What an exception of a model call means (a `ModelFailed`, or a reply that the client could not parse), and one of a tool. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fsm_agent.replies import replied
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.usage import read_usage
 
-__all__ = ["failed", "retry_after", "words_of"]
+__all__ = ["failed", "lost_midway", "retry_after", "words_of"]
 
 _RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
 _HOPELESS_CODES: Final = frozenset(
@@ -29,6 +29,11 @@ _READ_CHARS: Final = 20_000
 _HTTP_ERROR: Final = re.compile("[45][0-9]{2}")
 _SERVER_ERROR: Final = 500
 _CHAIN: Final = 5
+_LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+_LOST_NAMES: Final = frozenset({"ReadError", "WriteError", "RemoteProtocolError", "ServerDisconnectedError"})
+"""What httpx and aiohttp raise, without the cause that would tell."""
+_LOST_CODES: Final = frozenset({-32000, 408})
+"""By which an MCP client says that the connection was closed, and that no answer came in time."""
 _MESSAGE_KEYS: Final = ("message", "msg", "detail", "error", "errors")
 _PARTS: Final = 3
 
@@ -117,6 +122,20 @@ def _chain(error: BaseException) -> Iterable[BaseException]:
         seen.append(one)
         one = one.__cause__
     return seen
+
+
+def lost_midway(error: BaseException) -> bool:
+    """True when whoever asked cannot know whether it was done: a time-out, or a connection lost midway, by whatever client it is told."""
+    one: BaseException | None = error
+    for _ in range(_CHAIN):
+        if one is None:
+            return False
+        name = type(one).__name__
+        code = getattr(getattr(one, "error", None), "code", None) if name == "McpError" else None
+        if isinstance(one, _LOST) or name in _LOST_NAMES or "timeout" in name.casefold() or code in _LOST_CODES:
+            return True
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return False
 
 
 def _had_answered(error: BaseException) -> bool:

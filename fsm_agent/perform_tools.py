@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fsm_agent.batch import PATIENCE, Batch, Stop, or_stop
 from fsm_agent.effects import Call, CallTools, Result, Returned
-from fsm_agent.failures import words_of
+from fsm_agent.failures import lost_midway, words_of
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, in_thread, on_task
 from fsm_agent.language import Language, texts_for
 from fsm_agent.redact import redact_text
@@ -39,7 +39,6 @@ _BUGS: Final = (
 _WRONG_VALUE: Final = (ValueError, LookupError, ArithmeticError)
 _GARBLED: Final = (JSONDecodeError, UnicodeError)
 """Errors of value that come from what a tool was sent, not from what it was called with."""
-_LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 _ERROR_CHARS: Final = 500
 _SHORT_CAP: Final = 500
 """Characters up to which a result that is cut says so in three: a sentence about it would be a good part of what is shown."""
@@ -282,25 +281,18 @@ def _may_pass(tool: Tool, error: Exception) -> bool:
         return False
     if isinstance(error, _WRONG_VALUE) and not isinstance(error, _GARBLED) and not tool.retry:
         return False
-    return tool.idempotent or not _in_doubt(error)
+    return tool.idempotent or not lost_midway(error)
 
 
 def _interrupts(error: Exception) -> bool:
     """True for what `interrupt()` of LangGraph raises. Let through, it would have the graph begin the run anew, and double its effects."""
-    return any(
-        (base.__module__, base.__name__) == ("langgraph.errors", "GraphInterrupt") for base in type(error).__mro__
-    )
+    return any(base.__name__ == "GraphInterrupt" for base in type(error).__mro__)
 
 
 def _said(error: Exception) -> str:
     words = words_of(error)
     named = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return well_formed(redact_text(named))[:_ERROR_CHARS]
-
-
-def _in_doubt(error: Exception) -> bool:
-    """True when the tool cannot know whether what it asked for was done: a time-out of its own, a connection lost midway."""
-    return isinstance(error, _LOST) or "timeout" in type(error).__name__.casefold()
 
 
 def _gone(call: Call, job: Job) -> Result:

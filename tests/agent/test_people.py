@@ -251,7 +251,7 @@ def test_resuming_what_does_not_wait_is_an_error() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_tool_that_interrupts_a_graph_is_not_called_again(way: str, task: str, said: str) -> None:
     """`interrupt()` of LangGraph asks nobody from within a run: the model reads that, and what the tool did before is not done twice."""
-    interrupt = type("GraphInterrupt", (Exception,), {"__module__": "langgraph.errors"})
+    interrupt = type("GraphInterrupt", (Exception,), {})
     begun = []
 
     def ask(question: str) -> str:

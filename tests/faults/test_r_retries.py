@@ -7,6 +7,7 @@ import gc
 import json
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -802,6 +803,70 @@ def test_r09_a_failure_that_passes_is_retried_once(way: str, kind: str) -> None:
     assert 1.0 <= clock.slept[0] <= 1.1
     assert answers_in(model.requests[1])[0].text == "up"
     assert (result.status, result.transitions[-1].failures) == (Status.COMPLETED, 0)
+
+
+def lost(name: str, cause: BaseException | None = None, code: int | None = None) -> Exception:
+    """An exception of a client, by its class name: raised from `cause`, or with the code of an MCP server."""
+    error: Exception = type(name, (Exception,), {} if code is None else {"error": SimpleNamespace(code=code)})("lost")
+    error.__context__ = cause
+    return error
+
+
+LOST: dict[str, Exception] = {
+    "stdlib": ConnectionResetError(),
+    "httpx": lost("ReadError"),
+    "httpx, closed": lost("RemoteProtocolError"),
+    "httpx, late": lost("ReadTimeout"),
+    "requests": lost("ConnectionError", lost("ProtocolError", ConnectionResetError())),
+    "aiohttp": lost("ServerDisconnectedError"),
+    "aiohttp, reset": lost("ClientOSError", ConnectionResetError()),
+    "mcp": lost("McpError", code=-32000),
+    "mcp, late": lost("McpError", code=408),
+}
+
+
+@pytest.mark.parametrize("error", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("way", WAYS)
+def test_r09_a_connection_lost_midway_is_no_failure_to_retry(way: str, error: Exception) -> None:
+    """The call may have taken effect, whichever client tells of it: it is not made again unless it may be."""
+    ledger, again = Ledger(), Ledger()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        ledger.note()
+        raise error
+
+    @tool(idempotent=True)
+    def put() -> str:
+        """Put."""
+        again.note()
+        raise error
+
+    limits = {"degrade_after": 9, "abort_after": 9}
+    with ScriptedModel([call("pay"), call("put"), "ok"]) as model:
+        run(make(model, [pay, put], limits=limits), "go", way)
+    assert (len(ledger), len(again)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [lost("ConnectError"), lost("ConnectionError", lost("NewConnectionError", ConnectionRefusedError()))],
+    ids=["httpx", "requests"],
+)
+def test_r09_control_a_connection_that_never_was_is_retried(error: Exception) -> None:
+    """Nothing was sent, so that the call is made again."""
+    ledger = Ledger()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        ledger.note()
+        raise error
+
+    with ScriptedModel([call("pay"), "ok"]) as model:
+        run(make(model, [pay]), "go")
+    assert len(ledger) == 2
 
 
 @pytest.mark.parametrize("retry", [0, 1, 3])
