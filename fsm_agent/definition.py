@@ -30,11 +30,15 @@ def _is(*kinds: type) -> Fits:
 
 
 def _has(*names: str) -> Fits:
-    """An object with these attributes, looked at without running any of its code: a logger may bind itself when it is first asked."""
+    """An object with these attributes, looked at without running any of its code: a logger may bind itself when it is first asked.
+
+    A `__getattr__` may give them, but for that of a pydantic model, which gives no methods.
+    """
 
     def fits(given: Any) -> bool:
         missing = [name for name in names if getattr_static(given, name, None) is None]
-        return not isinstance(given, type) and (not missing or hasattr(type(given), "__getattr__"))
+        gives = hasattr(type(given), "__getattr__") and not isinstance(given, BaseModel)
+        return not isinstance(given, type) and (not missing or gives)
 
     return fits
 
@@ -60,7 +64,10 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
     "chain": (_has("seal", "holds"), "a chain of fsm_agent.trail, like HmacChain(key)"),
     "cipher": (_has("encrypt", "decrypt"), "a cipher of fsm_agent.trail, like FernetCipher([key])"),
     "clock": (_has("monotonic", "time", "sleep", "asleep"), "a Clock, like SystemClock() or FakeClock()"),
-    "conversations": (_has("open", "close"), "a store of conversations, like SQLiteConversations(FILE)"),
+    "conversations": (
+        _has("open", "close"),
+        "a store of conversations, like SQLiteConversations(FILE) or HistoryConversations(lambda thread_id: ...)",
+    ),
     "ladder": (_several, 'names of rungs, as in ["fallback", "answer"]'),
     "limits": (_is(Limits, Mapping), "Limits(max_steps=5), or a mapping of limits by name"),
     "logger": (

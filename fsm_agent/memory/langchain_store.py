@@ -9,7 +9,7 @@ from typing import Protocol
 from langchain_core.messages import BaseMessage
 
 from fsm_agent.dialects import Dialect, dialect_for
-from fsm_agent.errors import ConversationError, FsmAgentError
+from fsm_agent.errors import ConversationError, DefinitionError, FsmAgentError
 from fsm_agent.history import Block
 from fsm_agent.language import Language, texts_for
 from fsm_agent.memory.claims import LocalClaims
@@ -39,6 +39,7 @@ class HistoryConversations:
     Messages that another program wrote there are read as turns, in the form of `dialect` (that of the agent, "native" by default) and with
     the engine's own words in `language`; half rounds and system messages are left out of what the model sees, never out of the history.
     A turn is added behind what is there. Only runs of this process are kept apart, not those of two processes. Safe from any thread.
+    Raises `DefinitionError` for a factory that is no function.
     """
 
     def __init__(
@@ -48,6 +49,11 @@ class HistoryConversations:
         dialect: str | Dialect = "native",
         language: Language = "en",
     ) -> None:
+        if not callable(factory):
+            raise DefinitionError(
+                "HistoryConversations takes a function of a thread's id that gives its chat message history, "
+                f"not a {type(factory).__name__}"
+            )
         self._factory = factory
         self._dialect = dialect_for(dialect)
         self._texts = texts_for(language)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from pydantic import BaseModel, Field
 
-from fsm_agent import HistoryConversations
+from fsm_agent import Agent, HistoryConversations
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import ConversationError, DefinitionError
 from fsm_agent.history import Block, call_ids, flatten
@@ -140,6 +141,27 @@ def test_calls_of_another_program_are_written_as_the_agent_writes_them(dialect: 
     assert "told a" in found[1].messages[1].text
     with pytest.raises(DefinitionError, match="dialect"):
         HistoryConversations(lambda _: ListHistory(), dialect="other")
+
+
+class ModelHistory(BaseChatMessageHistory, BaseModel):
+    """A history that is a pydantic model, as LangChain's own in memory is."""
+
+    messages: list[BaseMessage] = Field(default_factory=list)
+
+    def clear(self) -> None:
+        """Forget all of it."""
+
+
+@pytest.mark.parametrize(
+    "history", [ModelHistory(), ListHistory(), lambda _: ListHistory()], ids=["model", "list", "factory"]
+)
+def test_a_history_that_is_no_store_is_refused_with_the_way_to_make_one(history: Any) -> None:
+    """The agent names what stands around a history, and that takes a function of the thread's id."""
+    with pytest.raises(DefinitionError, match=r"HistoryConversations\(lambda thread_id: ...\)"):
+        Agent(ScriptedModel(["Hi."]), conversations=history)
+    if not callable(history):
+        with pytest.raises(DefinitionError, match=r"a function of a thread's id.*, not a (Model|List)History"):
+            HistoryConversations(history)
 
 
 any_messages = st.lists(
