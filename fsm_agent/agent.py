@@ -81,7 +81,8 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
     `config["configurable"]["thread_id"]`, by default in memory. `chain` seals the trail and `cipher` encrypts it, by default as the
     environment says (`chain_from_env`, `cipher_from_env`). `origin` is JSON data that the header of each trail keeps, beside the
-    name of the model, to find again how the agent was made.
+    name of the model, to find again how the agent was made. `cut_marker` stands behind a result that was cut, by default a line that
+    tells its original size.
 
     What a trail of this agent is read by are `journal`, `setup` and `machine`: `audit(agent.journal, run_id, agent.setup)`.
 
@@ -122,12 +123,13 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         logger: Logger | None = None,
         observers: Sequence[Observer] = (),
         origin: Mapping[str, Any] | None = None,
+        cut_marker: str | None = None,
     ) -> None:
         of_kinds(
             tools=tools, system=system, recall=recall, ladder=ladder, simpler=simpler, withhold=withhold, table=table
         )
         of_kinds(conversations=conversations, chain=chain, cipher=cipher, approve=approve, base_url=base_url, name=name)
-        of_kinds(clock=clock, logger=logger, observers=observers, origin=origin)
+        of_kinds(clock=clock, logger=logger, observers=observers, origin=origin, cut_marker=cut_marker)
         self.name = name
         self.limits = patient(model, limits_of(limits))
         self.tools = tools if isinstance(tools, Registry) else Registry(tools or ())
@@ -155,7 +157,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         native = self.setup.dialect.native_tools
         asking = ModelPerformer(prepared, self.tools, native_tools=native, counter=self._counter)
         asking.check(self.tools.names())
-        performer = Performer(asking, ToolPerformer(self.tools), approve)
+        performer = Performer(asking, ToolPerformer(self.tools, cut_marker), approve)
         if language is not None:
             known("language", [language], get_args(Language))
         self._language = language

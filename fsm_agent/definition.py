@@ -77,6 +77,7 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
     "name": (_is(str), "the name of the agent, as text"),
     "observers": (_is(Collection), "a list of functions of a transition, none of them async"),
     "origin": (_is(Mapping), "a mapping of JSON data"),
+    "cut_marker": (_is(str), "a text"),
     "recall": (_has("recall", "arecall"), "Recall(store)"),
     "simpler": (_several, "a list of tools or of their names"),
     "system": (_is(str), "the system text"),

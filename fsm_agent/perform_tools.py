@@ -17,7 +17,7 @@ from fsm_agent.redact import redact_text
 from fsm_agent.tools.call import CallInfo, ToolRefusal, calling
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.registry import Registry
-from fsm_agent.tools.results import SHORT_MARKER, render_result
+from fsm_agent.tools.results import render_result
 from fsm_agent.tools.signature import digest
 from fsm_agent.tools.spec import Invalid, Tool
 from fsm_agent.tracing import CallbackFailed, ToolTrace
@@ -40,17 +40,16 @@ _WRONG_VALUE: Final = (ValueError, LookupError, ArithmeticError)
 _GARBLED: Final = (JSONDecodeError, UnicodeError)
 """Errors of value that come from what a tool was sent, not from what it was called with."""
 _ERROR_CHARS: Final = 500
-_SHORT_CAP: Final = 500
-"""Characters up to which a result that is cut says so in three: a sentence about it would be a good part of what is shown."""
 _PLAIN: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 """What most tools return, and nobody awaits."""
 
 
 class ToolPerformer:
-    """Performs `CallTools`. One for each agent; keeps nothing of a run."""
+    """Performs `CallTools`. One for each agent; keeps nothing of a run. `marker` stands behind a result that was cut, see `cut`."""
 
-    def __init__(self, tools: Registry) -> None:
+    def __init__(self, tools: Registry, marker: str | None = None) -> None:
         self._tools = tools
+        self._marker = marker
 
     def perform(self, effect: CallTools, job: Job) -> Generator[Work, Any, Returned]:
         """Execute the calls, in threads, and return their results in the order of the calls."""
@@ -101,7 +100,7 @@ class ToolPerformer:
         return (
             self._timed_out(tool, call, job, timeout)
             if seconds > timeout
-            else self._returned(tool, call, effect, value, seconds)
+            else self._returned(tool, call, effect, job, value, seconds=seconds)
         )
 
     async def _gathered(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> list[Result | Stop]:
@@ -143,7 +142,7 @@ class ToolPerformer:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is a result
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
-        return self._returned(tool, call, effect, value, job.clock.monotonic() - begun)
+        return self._returned(tool, call, effect, job, value, seconds=job.clock.monotonic() - begun)
 
     def _together(self, calls: tuple[Call, ...], effect: CallTools, job: Job) -> Generator[Work, Any, list[Result]]:
         """Several calls at once: one worker drives an event loop on which each call has its own task and time-out.
@@ -202,7 +201,7 @@ class ToolPerformer:
             return self._failed(tool, call, job, error, job.clock.monotonic() - begun)
         if job.clock.monotonic() - begun > timeout:
             return self._timed_out(tool, call, job, timeout)
-        return self._returned(tool, call, effect, value, job.clock.monotonic() - begun)
+        return self._returned(tool, call, effect, job, value, seconds=job.clock.monotonic() - begun)
 
     def _timeout(self, tool: Tool, effect: CallTools) -> float:
         own = effect.timeout if tool.timeout is None else tool.timeout
@@ -212,8 +211,10 @@ class ToolPerformer:
         tools = [self._tools.resolve(call.tool) for call in calls]
         return max([self._timeout(tool, effect) for tool in tools if tool is not None], default=0.0)
 
-    def _returned(self, tool: Tool, call: Call, effect: CallTools, value: Any, seconds: float) -> Result:
-        result = returned_result(tool, call, value, max_chars=effect.max_chars, seconds=seconds)
+    def _returned(self, tool: Tool, call: Call, effect: CallTools, job: Job, value: Any, *, seconds: float) -> Result:
+        result = returned_result(
+            tool, call, value, effect.max_chars, marker=self._marker, language=job.language, seconds=seconds
+        )
         self._tools.record(tool.name, result.ok, "" if result.ok else redact_text(result.text)[:_ERROR_CHARS], seconds)
         return result
 
@@ -237,10 +238,19 @@ class ToolPerformer:
         )
 
 
-def returned_result(tool: Tool, call: Call, value: Any, *, max_chars: int, seconds: float = 0.0) -> Result:
-    """What a tool returned, as a result: of its text the model sees `max_chars` characters, or the tool's own cap."""
+def returned_result(
+    tool: Tool,
+    call: Call,
+    value: Any,
+    max_chars: int,
+    *,
+    marker: str | None = None,
+    language: Language = "en",
+    seconds: float = 0.0,
+) -> Result:
+    """What a tool returned, as a result: of its text the model sees `max_chars` characters, or the tool's own cap, and then `marker`."""
     cap = max_chars if tool.max_result_chars is None else tool.max_result_chars
-    rendered = render_result(value, max_chars=cap, marker=SHORT_MARKER if cap <= _SHORT_CAP else None)
+    rendered = render_result(value, max_chars=cap, marker=marker, language=language)
     ok = not rendered.failed
     return Result(
         call_id=call.id,

@@ -52,7 +52,7 @@ class Profile:
     what the model is asked with, None its own; `max_tokens` the most that a reply may have, where the model does not say. `reflect` has it
     asked now and then whether to go on. `conversations` makes the store of threads, None for this process's memory. `tools` makes the
     profile's own tools; `folder` says what they do with a directory, "" for nothing, and `works_here` that they work in the current one
-    when none is given.
+    when none is given. `cut_marker` stands behind a result that was cut, None for its original size.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Profile:
     conversations: Callable[[], Conversations] | None = None
     folder: str = ""
     works_here: bool = False
+    cut_marker: str | None = None
 
     def limits_with(self, given: Limits | Mapping[str, Any] | None = None) -> Limits:
         """The limits: `given` (of a `Limits` what was set in it), else the environment, else the profile's, else the defaults.
@@ -91,6 +92,7 @@ class Profile:
             "temperature": self.temperature,
             "reflect": self.reflect,
             "name": self.name,
+            "cut_marker": self.cut_marker,
         }
         if self.conversations is not None and given.get("conversations") is None and not _keeps_threads(given):
             own["conversations"] = self.conversations()

@@ -11,6 +11,7 @@ from fsm_agent.profiles.tools.documents import search_documents
 from fsm_agent.profiles.tools.web_search import web_search
 from fsm_agent.reflection import Reflect
 from fsm_agent.tools.builtin import calculator
+from fsm_agent.tools.results import SHORT_MARKER
 from fsm_agent.tools.spec import Tool
 
 __all__ = ["PROFILE"]
@@ -34,6 +35,7 @@ PROFILE: Final = Profile(
     # Another way is not tried: a simpler tool, or an answer from what is known, and that is the end.
     ladder=("fallback", "answer", "stop"),
     reflect=Reflect(every=3, most=1),
+    cut_marker=SHORT_MARKER,
     folder="the documents searched when the web cannot be",
     example=Example(
         tasks={

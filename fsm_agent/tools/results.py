@@ -9,11 +9,16 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from fsm_agent.frozen import quick
+from fsm_agent.language import Language
 from fsm_agent.tools.plain import plain, well_formed
 
 __all__ = ["SHORT_MARKER", "Rendered", "ToolResult", "cut", "render_result", "with_artifact"]
 
 SHORT_MARKER: Final = "..."
+_MARKERS: Final[dict[Language, str]] = {
+    "en": "\n[cut: the first {end} of {size} characters]",
+    "zh": "\n[已截断：共 {size} 个字符，这里是前 {end} 个]",
+}
 _BACK: Final = 32
 """At most this many characters are given up to keep a combined character whole."""
 _BLOCK_TYPES: Final = frozenset(
@@ -62,7 +67,9 @@ class Rendered:
     failed: bool = False
 
 
-def render_result(value: object, *, max_chars: int | None = None, marker: str | None = None) -> Rendered:
+def render_result(
+    value: object, *, max_chars: int | None = None, marker: str | None = None, language: Language = "en"
+) -> Rendered:
     """Render what a tool returned. Never raises, never consumes an iterator.
 
     Text stays as it is (lone surrogates replaced); everything else becomes JSON (see `plain`). `ToolResult`, a
@@ -73,11 +80,11 @@ def render_result(value: object, *, max_chars: int | None = None, marker: str | 
     if type(value) is str or type(value) is int:
         # What most tools return, for which the rest of this would find nothing to do.
         full = _text(value)
-        text = full if max_chars is None else cut(full, max_chars, marker)
+        text = full if max_chars is None else cut(full, max_chars, marker, language)
         return Rendered(text=text, full=full, truncated=text is not full)
     result = _opened(value)
     full = _text(result.content)
-    text = full if max_chars is None else cut(full, max_chars, marker)
+    text = full if max_chars is None else cut(full, max_chars, marker, language)
     return Rendered(
         text=text,
         full=full,
@@ -94,12 +101,12 @@ def with_artifact(content: object, artifact: object, *, failed: bool = False) ->
     return ToolResult(content, metadata=metadata, artifact=artifact, failed=failed)
 
 
-def cut(text: str, max_chars: int, marker: str | None = None) -> str:
+def cut(text: str, max_chars: int, marker: str | None = None, language: Language = "en") -> str:
     """`text` itself when it has at most `max_chars` characters, else its beginning followed by the marker."""
     if len(text) <= max_chars:
         return text
     end = _boundary(text, max(0, max_chars))
-    shown = f"\n[cut: the first {end} of {len(text)} characters]" if marker is None else marker
+    shown = _MARKERS[language].format(end=end, size=len(text)) if marker is None else marker
     return f"{text[:end]}{shown}"
 
 

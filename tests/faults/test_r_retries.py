@@ -506,7 +506,7 @@ def test_r07_a_giant_result_is_cut_on_a_character(unit: str, way: str) -> None:
 
 
 def test_r07_a_tools_own_cap_counts_and_a_small_result_is_whole() -> None:
-    """A tool may have its own cap; what fits is neither cut nor marked."""
+    """A tool may have its own cap, however small: behind it stands how much there was; what fits is neither cut nor marked."""
 
     @tool(max_result_chars=200)
     def search(n: int) -> str:
@@ -517,8 +517,21 @@ def test_r07_a_tools_own_cap_counts_and_a_small_result_is_whole() -> None:
         result = run(make(model, [search]), "go")
     fits, cut = answers_in(model.requests[1])
     assert fits.text == "r" * 200
-    assert cut.text == "r" * 200 + "..."
+    assert cut.text == "r" * 200 + "\n[cut: the first 200 of 201 characters]"
     assert [one.full for one in result.results] == [None, "r" * 201]
+
+
+def test_r07_what_was_cut_is_told_in_the_language_of_the_task() -> None:
+    """The mark behind a result that was cut is one of the things that the model reads in Chinese too."""
+
+    @tool(max_result_chars=2)
+    def search() -> str:
+        """Search."""
+        return "北京上海"
+
+    with ScriptedModel([call("search"), "好"]) as model:
+        run(make(model, [search]), "查一下城市")
+    assert answers_in(model.requests[1])[0].text == "北京\n[已截断：共 4 个字符，这里是前 2 个]"
 
 
 def test_r07_an_error_of_two_megabytes_is_cut_too() -> None:
