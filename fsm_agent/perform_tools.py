@@ -279,7 +279,7 @@ def failed_result(tool: Tool, call: Call, error: Exception, *, language: Languag
         ok=False,
         text=text,
         digest=digest(text),
-        error="in_doubt" if isinstance(error, CallbackFailed) else type(error).__name__,
+        error="in_doubt" if _in_doubt(tool, error) else type(error).__name__,
         retryable=_may_pass(tool, error),
         seconds=seconds,
     )
@@ -292,6 +292,11 @@ def _may_pass(tool: Tool, error: Exception) -> bool:
     if isinstance(error, _WRONG_VALUE) and not isinstance(error, _GARBLED) and not tool.retry:
         return False
     return tool.idempotent or not lost_midway(error)
+
+
+def _in_doubt(tool: Tool, error: Exception) -> bool:
+    """True when the call took effect, or when one that must not be doubled may have: it is not executed again, nor another in its place."""
+    return isinstance(error, CallbackFailed) or (tool.once and not tool.idempotent and lost_midway(error))
 
 
 def _interrupts(error: Exception) -> bool:

@@ -93,6 +93,28 @@ def test_a_call_whose_outcome_is_unknown_is_not_executed_again() -> None:
     assert "refund may have taken effect already" in model.requests[-1].messages[-1].text
 
 
+@pytest.mark.parametrize("error", [TimeoutError("late"), ConnectionResetError("lost")], ids=["late", "lost"])
+def test_a_call_that_says_itself_that_its_outcome_is_unknown_is_not_executed_again(error: Exception) -> None:
+    """A time-out of the tool's own, or a connection lost midway: no repeat, and no fallback or default in the place of the effect."""
+    paid: list[str] = []
+
+    def by_post(order: str, euros: int) -> str:
+        """Pay money back by post."""
+        paid.append("by post")
+        return "sent"
+
+    @tool(once=True, fallback="by_post", default="paid")
+    def refund(order: str, euros: int) -> str:
+        """Pay money back."""
+        paid.append(order)
+        raise error
+
+    with ScriptedModel([REFUND, REFUND, "I do not know whether it was paid."]) as model:
+        result = Agent(model, [refund, by_post], logger=silent_logger()).invoke("Pay A1 back.")
+    assert (paid, result.ok) == (["A1"], True)
+    assert "refund may have taken effect already" in model.requests[-1].text
+
+
 def test_what_a_person_says_of_a_call_in_doubt_stands(tmp_path: Path) -> None:
     """The person has looked, so that a model that asks again is told what the person said, and nothing is executed."""
     till, path = Till(requires_approval=True), tmp_path / "runs.db"
