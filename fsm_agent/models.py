@@ -29,7 +29,8 @@ _LOCAL_TIMEOUT: Final = 600.0
 _LOCAL_REPLY: Final = 1024
 """Tokens. A small model may repeat itself until its context is full; so much is ten times what a call or an answer takes."""
 _INSTEAD: Final = {
-    "RunnableRetry": "; leave with_retry() out: a run tries again by its table, `Limits(max_retries=...)` times"
+    "RunnableRetry": "; leave with_retry() out: a run tries again by its table, `Limits(max_retries=...)` times",
+    "RunnableWithFallbacks": "; make an agent of each, and with_fallbacks() of a chain that raises where a result is not `ok`",
 }
 """What to do instead of what users of LangChain do with a model, by the class that this gives."""
 

@@ -188,9 +188,14 @@ def test_r03_the_callers_model_keeps_its_own_retries() -> None:
 
 
 def test_r03_a_retrying_wrapper_is_refused_by_name() -> None:
-    """A model that hides its retries in a wrapper is no chat model here: the error says what to give."""
+    """A model that hides its retries, or another model, in a wrapper is no chat model here: the error says what to give."""
     with ScriptedModel([]) as model, pytest.raises(ModelError, match=r"leave with_retry\(\) out: .*max_retries"):
         make(model.with_retry(stop_after_attempt=3))
+    with (
+        ScriptedModel([]) as model,
+        pytest.raises(ModelError, match=r"make an agent of each, and with_fallbacks\(\) of a chain"),
+    ):
+        make(model.with_fallbacks([model]))
 
 
 @pytest.mark.parametrize("way", BOTH)
