@@ -388,6 +388,22 @@ def test_approval_can_depend_on_the_arguments() -> None:
     assert [large.needs_approval(args) for args in ({"x": 1}, {"x": 11}, {})] == [False, True, True]
 
 
+@pytest.mark.parametrize("given", ["", "no", None, 0, 1])
+def test_approval_is_true_false_or_a_check(given: Any) -> None:
+    """A setting that is empty or a word does not decide whether a person is asked: the one would let every call pass."""
+    right: dict[str, Any] = {"name": "pay", "description": "", "args_model": _Args, "func": lambda x: x}
+    with pytest.raises(ToolDefinitionError, match="tool 'pay': requires_approval is True, False, or a function"):
+        Tool(**right, requires_approval=given)
+
+
+def test_a_mapping_for_a_fallback_is_a_function() -> None:
+    """It is refused where it is written, not when the tool fails."""
+    right: dict[str, Any] = {"name": "pay", "description": "", "args_model": _Args, "func": lambda x: x}
+    five: Any = 5
+    with pytest.raises(ToolDefinitionError, match=r"map_fallback is a function .* not 5"):
+        Tool(**right, fallback="spare", map_fallback=five)
+
+
 async def _awaits(args: dict[str, Any]) -> bool:
     return bool(args)
 

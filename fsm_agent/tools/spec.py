@@ -123,7 +123,7 @@ class Tool:
             raise self._wrong(
                 f"fallback is a Tool or the name of one, not {self.fallback!r}; make one of it with @tool"
             )
-        self._check_approval()
+        self._check_functions()
         if not _is_model(self.args_model):
             raise self._wrong(f"args_model must be a pydantic 2 model class, not {self.args_model!r}")
         try:
@@ -134,11 +134,17 @@ class Tool:
         except Exception as error:
             raise self._wrong(f"its arguments cannot be described: {error}") from error
 
-    def _check_approval(self) -> None:
-        if callable(self.requires_approval) and not _takes_one(self.requires_approval):
+    def _check_functions(self) -> None:
+        check: Any = self.requires_approval
+        if not (isinstance(check, bool) or (callable(check) and _takes_one(check))):
             raise self._wrong(
                 "requires_approval is True, False, or a function of all arguments as one dict, "
                 'as in requires_approval=lambda given: given["amount"] > 50'
+            )
+        mapping: Any = self.map_fallback
+        if not (mapping is None or callable(mapping)):
+            raise self._wrong(
+                f"map_fallback is a function from the arguments to those of the fallback, not {self.map_fallback!r}"
             )
 
     def _check_kinds(self) -> None:
