@@ -51,7 +51,7 @@ def ending_of(story: Story, last: Transitioned | None, folded: Folded | None, *,
             answer=ending.answer,
         )
     if last is not None and last.target in TERMINAL:
-        reason = "" if last.reason is None else str(last.reason)
+        reason = str(story.reason or "")
         detail = "; ".join(
             f"{one.guard}: {', '.join(f'{name} = {value}' for name, value in one.values.items())}"
             for one in last.guards

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
+from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.errors import DefinitionError
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import plain
@@ -163,12 +163,8 @@ class _Writer:
             found["fsm.run.forked_from"], found["fsm.run.forked_at"] = forked["run"], forked["seq"]
         if records:
             found["fsm.run.state"] = str(records[-1].target)
-            reason = records[-1].reason
-            if records[-1].target is State.FINISH:
-                forced = any(one.event is Event.ANSWER_FORCED for one in records)
-                reason = StopReason.FORCED_ANSWER if forced else StopReason.ANSWERED
-            if reason is not None:
-                found["fsm.run.reason"] = str(reason)
+        if story.reason is not None:
+            found["fsm.run.reason"] = str(story.reason)
         return found
 
     def _spans(self, act: Act) -> list[_Timed]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
 from fsm_agent.records import Request, Transitioned
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
@@ -123,6 +124,17 @@ class Story:
     def transitions(self) -> tuple[Transitioned, ...]:
         """The recorded transitions."""
         return tuple(record_of(one.body, one.run_id) for one in self.entries if one.kind == "transition")
+
+    @property
+    def reason(self) -> StopReason | str | None:
+        """Why the run ended, as its transitions tell without being made again: None where it has not, or where they do not say."""
+        records = self.transitions
+        if not records or records[-1].target not in TERMINAL:
+            return None
+        if records[-1].target == State.FINISH:
+            forced = any(one.event == Event.ANSWER_FORCED for one in records)
+            return StopReason.FORCED_ANSWER if forced else StopReason.ANSWERED
+        return records[-1].reason
 
     @property
     def calls(self) -> tuple[Called, ...]:

@@ -18,7 +18,8 @@ from fsm_agent.context import Context
 from fsm_agent.custom import state
 from fsm_agent.effects import CallModel
 from fsm_agent.errors import UnknownRun
-from fsm_agent.machine import Machine
+from fsm_agent.guards import guard
+from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.policy import AtMost, Order, ToolPolicy
 from fsm_agent.report import report
 from fsm_agent.report.ending import _SENTENCES
@@ -176,6 +177,12 @@ def test_a_run_that_somebody_drives_is_under_way() -> None:
     assert "The run goes on; here it is in REVIEW." in Seen(run_of(agent)).text
 
 
+@guard("never")
+def never(ctx: Context) -> bool:
+    """A guard of one's own."""
+    return False
+
+
 def test_a_state_of_ones_own_is_shown_as_any_other() -> None:
     """Under a table of one's own the page has its states, and the audit goes by it."""
 
@@ -190,7 +197,18 @@ def test_a_state_of_ones_own_is_shown_as_any_other() -> None:
     text = Seen(run_of(agent, machine=Machine(table))).text
     assert "COMPLIANCEcleared→EXECUTE" in text
     assert "audit: nothing wrong" in text
-    assert "audit: 1 finding" in Seen(run_of(agent)).text
+    without = Seen(run_of(agent)).text
+    assert "audit: 1 finding" in without
+    assert "The model gave its answer." in without
+
+
+def test_an_answer_that_was_forced_is_told_as_that_without_the_table_of_the_run() -> None:
+    """What cannot be folded again says by its transitions how it ended: a partial run is not told as a completed one."""
+    own = extend(guards=[never], before={"DECIDE --decided--> PLAN": "DECIDE --decided [never]--> ABORT (unsure)"})
+    agent, _ = ran([asks(1), "One is paid."], table=own, max_steps=1)
+    text = Seen(report(agent.journal, RUN, machine=DEFAULT_MACHINE)).text
+    assert text.lstrip().startswith("partial: ")
+    assert "A limit was reached, so the model was asked once for an answer" in text
 
 
 def test_what_governs_a_run_beside_its_limits_is_in_its_set_up() -> None:
