@@ -25,6 +25,7 @@ class Texts:
     call_when_forced: str
     lost_call: str
     not_a_tool_call: str
+    one_call: str
     thought: str
     repeat_warning: str
     repeated: str
@@ -84,6 +85,7 @@ EN: Final = Texts(
     call_when_forced="Your last reply called a tool, but no more tools can be used. Give the final answer now, from the results above.",
     lost_call="Your last reply was to call a tool, but no call arrived, only text. Call the tool again. If nothing is left to do, give the final answer.",
     not_a_tool_call="Send one complete and valid JSON object.",
+    one_call="Call one tool in the form that is asked for, or give the final answer.",
     thought="Noted. Now call a tool or give the final answer.",
     repeat_warning="Note: this same call has now given the same result {count} times. Use the result; the same call will be refused next time.",
     repeated="Refused: {tool} was already called {count} times with these arguments and gave the same result. Use that result, or do something else.",
@@ -156,6 +158,7 @@ ZH: Final = Texts(
     call_when_forced="你上一次的回复调用了工具，但是不能再使用工具。请根据上面的结果立即给出最终答案。",
     lost_call="你上一次的回复本应调用工具，但只收到了文字，没有收到调用。请重新调用；如果没有要做的事了，请给出最终答案。",
     not_a_tool_call="请发送一个完整且合法的 JSON 对象。",
+    one_call="请按要求的格式调用一个工具，或者给出最终答案。",
     thought="已记录。现在请调用一个工具，或者给出最终答案。",
     repeat_warning="注意：同样的调用已经 {count} 次得到同样的结果。请使用这个结果；下一次同样的调用会被拒绝。",
     repeated="已拒绝：{tool} 已用同样的参数调用过 {count} 次，结果相同。请使用该结果，或者换一种做法。",

@@ -52,8 +52,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             return Step(Event.REJECTED, ctx.change(note=texts.filtered, note_kind="content_filter"))
         case Unreadable(kind="truncated"):
             return Step(Event.REJECTED, ctx.change(note=texts.truncated, note_kind="truncated"))
-        case Unreadable(detail=detail):
-            note = texts.malformed.format(detail=detail, fix=texts.not_a_tool_call)
+        case Unreadable(detail=detail, json=json):
+            note = texts.malformed.format(detail=detail, fix=texts.not_a_tool_call if json else texts.one_call)
             return Step(Event.REJECTED, ctx.change(note=note, note_kind="malformed"))
         case Calls(calls=requested, repairs=repairs):
             return _from_reply(ctx.change(repairs=(*ctx.repairs, *repairs)) if repairs else ctx, requested)

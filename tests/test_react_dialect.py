@@ -356,7 +356,10 @@ def test_l07_two_different_final_answers_are_no_answer() -> None:
     """Neither is chosen, and no label of the protocol reaches the user; said twice, an answer is one."""
     played = Played("Final Answer: 5\nFinal Answer: 7", "Final Answer: 7\n\nFinal Answer: 7")
     assert (played.result.answer, played.result.model_calls) == ("7", 2)
-    assert "two different final answers" in played.requests[1].text
+    assert (
+        "two different final answers; send one. Send exactly one valid call, or the final answer."
+        in played.requests[1].text
+    )
 
 
 def test_of_two_inputs_of_one_action_neither_runs() -> None:

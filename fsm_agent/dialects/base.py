@@ -93,11 +93,15 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The reply breaks the protocol. `kind` "truncated" when it was cut; `detail` tells the model what was wrong."""
+    """The reply breaks the protocol. `kind` "truncated" when it was cut; `detail` tells the model what was wrong.
+
+    `json`: what is wanted in its place is a JSON object; else a call or the answer, in the form that the dialect has for them.
+    """
 
     kind: str
     detail: str
     repairs: tuple[str, ...] = ()
+    json: bool = False
 
 
 Reading = Answer | Calls | Thought | Empty | Unreadable

@@ -75,7 +75,7 @@ class JsonAction:
     def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
         """The first object of the reply that has the form of an action."""
         if reply.unreadable:
-            return Unreadable("malformed", reply.unreadable)
+            return Unreadable("malformed", reply.unreadable, json=True)
         if reply.calls:
             return Calls(calls_beside(reply))
         _, text = split_thinking(reply.text)
@@ -126,7 +126,7 @@ def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Read
     parsed = parse_object(text, accept=lambda value: _form(value, known) is not None, truncated=truncated)
     if isinstance(parsed, Malformed):
         cut = parsed.kind == "truncated" or truncated
-        return Unreadable("truncated" if cut else "malformed", parsed.detail, parsed.repairs)
+        return Unreadable("truncated" if cut else "malformed", parsed.detail, parsed.repairs, json=True)
     form = _form(parsed.value, known)
     assert form is not None, "only such objects are accepted"
     if form.name == FINISH and Repair.FIRST_OF_SEVERAL in parsed.repairs:
@@ -135,7 +135,7 @@ def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Read
             return _action(found, (*call.repairs, "answer_beside_call"), truncated=truncated)
         other = parse_object(text, accept=lambda value: _form(value, known) not in (None, form), truncated=truncated)
         if not isinstance(other, Malformed):
-            return Unreadable("malformed", "two different final answers; send one", parsed.repairs)
+            return Unreadable("malformed", "two different final answers; send one", parsed.repairs, json=True)
     return _action(form, parsed.repairs, truncated=truncated)
 
 
@@ -183,7 +183,7 @@ def _action(form: _Form, read: tuple[str, ...], *, truncated: bool) -> Reading:
         text = answer if isinstance(answer, str) else "" if answer is None else json.dumps(answer, ensure_ascii=False)
         if text.strip():
             return Answer(text.strip(), repairs)
-        return Unreadable("malformed", f'{FINISH} needs {{"answer": "..."}}', repairs)
+        return Unreadable("malformed", f'{FINISH} needs {{"answer": "..."}}', repairs, json=True)
     if form.name == THINK:
         thought = given.get("thought") if isinstance(given, Mapping) else given
         return Thought(str(thought or ""))
