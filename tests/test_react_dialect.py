@@ -357,8 +357,7 @@ def test_l07_two_different_final_answers_are_no_answer() -> None:
     played = Played("Final Answer: 5\nFinal Answer: 7", "Final Answer: 7\n\nFinal Answer: 7")
     assert (played.result.answer, played.result.model_calls) == ("7", 2)
     assert (
-        "two different final answers; send one. Send exactly one valid call, or the final answer."
-        in played.requests[1].text
+        "two different final answers; send one. Call one tool in the form that is asked for" in played.requests[1].text
     )
 
 
