@@ -62,12 +62,18 @@ class SQLiteConversations(StoredConversations):
         self._opened: tuple[int, int] | None = None
         self._closing: weakref.finalize[..., SQLiteConversations] | None = None
 
-    def after_fork(self) -> None:
-        """In a forked child: the connection too stays the parent's."""
-        if self._database is not None and self._closing is not None:
+    def before_fork(self) -> None:
+        """No thread is inside of SQLite: a child would wait for ever for a lock of its own that it was copied with."""
+        self._use.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; in a child the connection too stays the parent's."""
+        if not child:
+            self._use.release()
+        elif self._database is not None and self._closing is not None:
             self._closing.detach()
             _LEFT_ALONE.append(self._database)
-        super().after_fork()
+        super().after_fork(child=child)
 
     def _take(self, thread_id: str, claim: Claim, *, whole: bool = True) -> Stored:
         with self._change() as database:

@@ -60,9 +60,13 @@ class StoredConversations(ABC):
         self._stop = threading.Event()
         weakref.finalize(self, self._stop.set)
 
-    def after_fork(self) -> None:
-        """In a forked child: claims, and whatever a thread of the parent was doing with a lock, stay the parent's."""
-        self._begin()
+    def before_fork(self) -> None:  # noqa: B027 - most stores have nothing to wait for
+        """Come to rest: whatever cannot be copied in the middle of it is over, and does not begin again before `after_fork`."""
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on. In a child claims, and whatever a thread of the parent was doing with a lock, stay the parent's."""
+        if child:
+            self._begin()
 
     # ---------------------------------------------------------------- what a run asks
 
@@ -231,12 +235,23 @@ def _renew(store: weakref.ref[StoredConversations], stop: threading.Event, every
 
 
 _STORES: Final[weakref.WeakSet[StoredConversations]] = weakref.WeakSet()
+_RESTING: Final[list[StoredConversations]] = []
 
 
-def _forked() -> None:
+def _before_fork() -> None:
     for store in list(_STORES):
-        store.after_fork()
+        store.before_fork()
+        _RESTING.append(store)
+
+
+def _after_fork(*, child: bool) -> None:
+    while _RESTING:
+        _RESTING.pop().after_fork(child=child)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=lambda: _after_fork(child=False),
+        after_in_child=lambda: _after_fork(child=True),
+    )
