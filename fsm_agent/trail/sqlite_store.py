@@ -347,7 +347,10 @@ class SQLiteTrail:
 
 
 def _commit(link: sqlite3.Connection, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
-    """The answers, once everything that is not refused is committed in the transaction that was begun."""
+    """The answers, once everything that is not refused is committed in the transaction that was begun.
+
+    With nothing to commit it is rolled back: SQLite may have corrected the header in it, which is not ours to do in a damaged file.
+    """
     answers: list[Any] = []
     for one in asked:
         try:
@@ -358,5 +361,6 @@ def _commit(link: sqlite3.Connection, asked: Sequence[Batch | Claim]) -> Sequenc
                 answers.append(claim_run(link, one))
         except RunError as refusal:  # found before anything of this one was written
             answers.append(refusal)
-    link.execute("COMMIT")
+    refused = all(isinstance(one, RunError) for one in answers)
+    link.execute("ROLLBACK" if refused else "COMMIT")
     return answers

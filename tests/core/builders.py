@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State
-from fsm_agent.context import Context, Failure, Setup
+from fsm_agent.alphabet import INITIAL, TERMINAL, State
+from fsm_agent.context import Context, Setup
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import (
     Answer,
@@ -42,9 +42,9 @@ from fsm_agent.history import task_block
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Fired, Machine
 from fsm_agent.memory import Full, Memory
-from fsm_agent.states import Step
 from fsm_agent.tools import Registry, Tool, tool
 from fsm_agent.tools.signature import digest
+from fsm_agent.turn import turn
 
 E = TypeVar("E", CallModel, CallTools, AskHuman, Wait)
 Line = Outcome | Callable[[Any], Outcome]
@@ -286,13 +286,12 @@ WAYS: Mapping[State, Sequence[Line]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """One turn of the machine: where it was, what came of its effect, what the state made of it, which row fired."""
+    """One turn of the machine: where it was, what came of its effect, and what fired."""
 
     state: State
     ctx: Context
     effect: Effect | None
     outcome: Outcome | None
-    step: Step
     fired: Fired
 
 
@@ -314,24 +313,9 @@ def fold(
                 return
             line = lines.pop(0)
             outcome = line(effect) if callable(line) else line
-        step = outside(ctx, state, outcome) or behaviour.resolve(ctx, outcome)
-        fired = machine.fire(state, step.event, step.ctx)
-        if isinstance(outcome, Cancelled) and outcome.why and fired.ctx.cause is not None:
-            # The cause of a cancellation says who wanted it, instead of what a guard compared.
-            cause = replace(fired.ctx.cause, values={"why": outcome.why})
-            fired = Fired(fired.row, fired.guards, fired.ctx.change(cause=cause))
-        yield Moment(state=state, ctx=ctx, effect=effect, outcome=outcome, step=step, fired=fired)
+        fired = turn(machine, state, ctx, outcome)
+        yield Moment(state=state, ctx=ctx, effect=effect, outcome=outcome, fired=fired)
         state, ctx = fired.row.target, fired.ctx
-
-
-def outside(ctx: Context, state: State, outcome: Outcome | None) -> Step | None:
-    """What an outcome from outside makes of any state, None for every other outcome."""
-    if isinstance(outcome, Cancelled):
-        return Step(Event.CANCELLED, ctx.change(at=outcome.at))
-    if isinstance(outcome, Broke):
-        failure = Failure("engine", state, f"{outcome.error}: {outcome.message}")
-        return Step(Event.BROKE, ctx.change(at=outcome.at, failure=failure))
-    return None
 
 
 def play(

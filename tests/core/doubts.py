@@ -44,7 +44,7 @@ def ran(moments: Sequence[Moment]) -> list[list[str]]:
 
 def events(moments: Sequence[Moment]) -> list[Event]:
     """The events from the crash on."""
-    found = [moment.step.event for moment in moments]
+    found = [moment.fired.row.event for moment in moments]
     return found[found.index(Event.DOUBTED) :]
 
 

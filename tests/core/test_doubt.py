@@ -52,7 +52,7 @@ def test_whatever_is_decided_the_round_is_whole_and_nothing_known_runs_again(
     moments: list[Moment] = []
     for moment in fold(start(setup), script):
         moments.append(moment)
-        if moment.step.event is Event.OBSERVED and Event.DOUBTED in [one.step.event for one in moments]:
+        if moment.fired.row.event is Event.OBSERVED and Event.DOUBTED in [one.fired.row.event for one in moments]:
             break
     ctx = moments[-1].fired.ctx
     assert [result.call_id for result in ctx.results] == [call.id for call in calls]

@@ -70,10 +70,10 @@ def test_an_answer_is_a_decision_about_any_call_that_waits() -> None:
     """Also about one that needs approval without a crash, alone and beside one that then runs."""
     pay = asks(RawCall("a", "pay", {"to": "Ada", "amount": 5}), RawCall("b", "pay", {"to": "Bob", "amount": 6}))
     both = play(pay, decides(Answer("paid in cash")))
-    assert both[2].step.event is Event.ANSWERED
+    assert both[2].fired.row.event is Event.ANSWERED
     assert ran(both) == []
     one = play(pay, decides(Answer("paid in cash"), Approve()), gives("paid"))
-    assert one[2].step.event is Event.APPROVED
+    assert one[2].fired.row.event is Event.APPROVED
     assert ran(one) == [["b"]]
     assert read(one[-1].fired.ctx) == {"a": ("success", "paid in cash"), "b": ("success", "paid")}
 

@@ -111,7 +111,7 @@ def test_a_thought_is_neither_a_call_nor_an_answer() -> None:
     """A dialect may let the model think; that costs a step and says so."""
     thinks = says('{"action": "THINK", "action_input": {"thought": "hm"}}')
     moments = play(thinks, setup=make_setup(dialect=JsonAction(think=True)))
-    assert moments[1].step.event is Event.THOUGHT
+    assert moments[1].fired.row.event is Event.THOUGHT
     assert (moments[-1].fired.ctx.idle_steps, moments[-1].fired.ctx.failures) == (1, 0)
 
 
@@ -247,7 +247,7 @@ def test_the_time_that_a_person_has_is_said() -> None:
 def test_each_decision_is_for_one_call(decision: Line, event: Event, ran: list[list[str]]) -> None:
     """C07, C11: exactly what was approved runs; silence is no yes; one "stop" stops everything."""
     moments = play(TWO_PAYMENTS, decision, on(tools=gives("paid"), model=says("Done.")))
-    assert moments[2].step.event is event
+    assert moments[2].fired.row.event is event
     assert [[arguments["to"] for arguments in batch] for batch in executed(moments)] == ran
 
 

@@ -55,7 +55,7 @@ def batches(moments: list[Moment]) -> list[list[tuple[str, dict[str, Any]]]]:
 
 def events(moments: list[Moment]) -> list[Event]:
     """What DEGRADE chose, in order."""
-    return [moment.step.event for moment in moments if moment.state is State.DEGRADE]
+    return [moment.fired.row.event for moment in moments if moment.state is State.DEGRADE]
 
 
 # ---------------------------------------------------------------- another tool

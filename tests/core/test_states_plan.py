@@ -114,7 +114,7 @@ def test_a_withheld_call_is_neither_a_step_nor_a_call() -> None:
     """T05: what was not sent is not counted, and the run ends by the budget with nothing spent."""
     moments = play(limits={"token_budget": 1, "on_limit": "stop"})
     ctx = moments[-1].fired.ctx
-    assert [moment.step.event for moment in moments] == [Event.WITHHELD, Event.DECIDED]
+    assert [moment.fired.row.event for moment in moments] == [Event.WITHHELD, Event.DECIDED]
     assert (ctx.step, ctx.model_calls, ctx.usage) == (0, 0, Usage())
     assert ctx.cause is not None
     assert ctx.cause.reason == "token_budget"

@@ -261,7 +261,8 @@ def moment_of(row: Row) -> tuple[Context, Step]:
     moments = moments_of(CASES[str(row)])
     fired = [moment for moment in moments if moment.fired.row is row]
     assert fired, f"{row} does not fire; what fires is {[str(moment.fired.row) for moment in moments]}"
-    return fired[-1].ctx, fired[-1].step
+    ctx = fired[-1].ctx
+    return ctx, DEFAULT_MACHINE.behaviours[row.source].resolve(ctx, fired[-1].outcome)
 
 
 def expected_row(ctx: Context, state: State, event: Event) -> Row:

@@ -387,7 +387,7 @@ TURNS = st.lists(
         seq=st.just(1),
         source=st.sampled_from(["PLAN", "EXECUTE", "REVIEW", "RETRY"]),
         target=st.sampled_from(["PLAN", "DECIDE", "FINISH"]),
-        elapsed_ms=st.floats(-1, 1e9),
+        elapsed_ms=st.floats(-1, 1e9).map(lambda ms: round(ms, 6)),
         tokens=st.integers(0, 10_000),
     ),
     max_size=20,

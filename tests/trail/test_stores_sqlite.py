@@ -143,6 +143,20 @@ def test_a_file_of_another_schema_is_refused_and_kept(path: Path, store: SQLiteT
     assert path.read_bytes() == before
 
 
+def test_a_file_in_which_nothing_is_written_keeps_every_byte(path: Path) -> None:
+    """What is refused changes nothing: not even the size in the header, which SQLite puts right with whatever is committed."""
+    with closing(SQLiteTrail(path)) as first:
+        first.append(batch(entries=entries(0, 0))).result(PATIENCE)
+    content = path.read_bytes()
+    damaged = content[:24] + bytes(8) + content[32:]
+    path.write_bytes(damaged)
+    with closing(SQLiteTrail(path)) as again:
+        assert isinstance(again.append(batch(entries=entries(0, 0))).exception(PATIENCE), RunHeld)
+        with pytest.raises(RunHeld):
+            again.claim("r", "other", 101.0, 50.0)
+    assert path.read_bytes() == damaged
+
+
 def test_a_place_where_no_file_can_be_is_refused(path: Path) -> None:
     """A folder, or a path below a file: the error names the place."""
     with pytest.raises(DefinitionError, match=f"{path.parent}' is a directory: name a file in it"):
