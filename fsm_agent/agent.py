@@ -19,7 +19,7 @@ from fsm_agent.dialects import Dialect, check_names, dialect_for
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import Block, block, call_ids
-from fsm_agent.inputs import AgentInput, Asked, Ids, asked, config_of, ids_of, read_input
+from fsm_agent.inputs import AgentInput, Asked, Ids, aconfig_of, asked, config_of, ids_of, read_input
 from fsm_agent.jobs import Job
 from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
@@ -328,7 +328,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     async def _astart(
         self, given: AgentInput, config: RunnableConfig | None, more: Mapping[str, Any], *, streaming: bool
     ) -> AsyncGenerator[StreamItem]:
-        full = config_of(config, more)
+        full = aconfig_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
         run = await self._aopen(given, ids_of(given, config, full), recalled, streaming=streaming)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from fsm_agent.tools.call import current_call
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.visible import checked_id
 
-__all__ = ["AgentInput", "Asked", "Ids", "Task", "asked", "config_of", "ids_of", "read_input"]
+__all__ = ["AgentInput", "Asked", "Ids", "Task", "aconfig_of", "asked", "config_of", "ids_of", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`.
@@ -67,6 +68,18 @@ def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> Runnabl
             'agent.invoke(task, {"configurable": {"thread_id": "ana"}})'
         )
     return ensure_config(config)
+
+
+def aconfig_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> RunnableConfig:
+    """`config_of` for a run on the event loop. Raises `RunError` also where none of asyncio runs, as under Trio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise RunError(
+            "no event loop of asyncio runs here, and LangChain knows no other; under Trio call invoke() in a thread, as in "
+            "trio.to_thread.run_sync(agent.invoke, task)"
+        ) from error
+    return config_of(config, more)
 
 
 def ids_of(value: AgentInput, config: RunnableConfig | None, whole: RunnableConfig) -> Ids:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Event, State, StopReason
+from fsm_agent import Event, RunError, State, StopReason
 from fsm_agent.testing import ScriptedModel, call
 from tests.agent.kit import PATIENCE, RUN, THREAD, Seen, add, hanging, make, run
 from tests.faults.kit import in_thread
@@ -29,6 +29,16 @@ async def test_sync_calls_work_inside_a_running_loop() -> None:
     assert agent.invoke("go").answer == "done"
     assert list(agent.stream("go"))[-1].answer == "done"
     assert [result.answer for result in agent.batch(["a", "b"])] == ["done", "done"]
+
+
+@pytest.mark.parametrize("way", ["ainvoke", "astream"])
+def test_without_asyncio_it_says_where_to_call_it(way: str) -> None:
+    """Under Trio no model is asked, and nothing is left that was never awaited: the error names the way that works."""
+    with ScriptedModel([]) as model:
+        agent = make(model)
+        running: Any = agent.ainvoke("go") if way == "ainvoke" else anext(agent.astream("go").__aiter__())
+        with pytest.raises(RunError, match="call invoke\\(\\) in a thread"):
+            running.__await__().send(None)
 
 
 def interrupt_main(started: threading.Event) -> Callable[[], Any]:
