@@ -625,6 +625,10 @@ def test_a_run_says_where_it_stopped_and_why() -> None:
         assert re.search(
             r"20 transitions, 3 steps, 3 model calls, 4 tool calls, 45 tokens, 2(\.|&#46;|#46;)?0? s", text
         )
+    assert (
+        walked(TABLE, result.transitions[:1]).told[-1]
+        == "1 transition, 1 step, 1 model call, 0 tool calls, 15 tokens, 0 ms"
+    )
     assert result.detail in walked(TABLE, result).told
     stored = walked(TABLE, result.transitions).told
     assert stored[0] == "run example-2 stopped in ABORT (consecutive_failures)"

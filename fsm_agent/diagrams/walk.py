@@ -15,7 +15,7 @@ from fsm_agent.table import Row
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 
-__all__ = ["Passage", "Stay", "Trail", "Walk", "compared", "duration", "walked"]
+__all__ = ["Passage", "Stay", "Trail", "Walk", "compared", "count", "duration", "walked"]
 
 Trail = RunResult | Iterable[object]
 """A result, or the transitions of a run in order: `Transitioned` records, or the entries of its trail.
@@ -124,6 +124,11 @@ def compared(rows: Sequence[Row], first: Trail, second: Trail) -> tuple[Walk, Wa
     return one, replace(other, told=told)
 
 
+def count(number: int, one: str, more: str = "") -> str:
+    """`1 entry`, `2 entries`."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
 def duration(ms: float) -> str:
     """`12 ms`, `3.4 s`, `2 min 5 s`."""
     if ms < _SECOND:
@@ -171,7 +176,7 @@ def _visits(transitions: Sequence[Transitioned]) -> dict[str, Stay]:
     for one in transitions:
         entered[one.target] = entered.get(one.target, 0) + 1
         elapsed[one.source] = elapsed.get(one.source, 0.0) + one.elapsed_ms
-    return {state: Stay(count, elapsed.get(state, 0.0)) for state, count in entered.items()}
+    return {state: Stay(times, elapsed.get(state, 0.0)) for state, times in entered.items()}
 
 
 def _told(
@@ -191,16 +196,23 @@ def _told(
         ]
         detail = "; ".join([*why, *([last.error] if last.error else [])])
     spent = sum(one.elapsed_ms for one in transitions)
-    counts = (
-        f"{len(transitions)} transitions, {last.step} steps, {last.model_calls} model calls, "
-        f"{last.tool_calls} tool calls, {last.tokens} tokens, {duration(spent)}"
+    counted = (
+        count(len(transitions), "transition"),
+        count(last.step, "step"),
+        count(last.model_calls, "model call"),
+        count(last.tool_calls, "tool call"),
+        count(last.tokens, "token"),
     )
     stands = (
         f"{name} stopped in {last.target}"
         if last.target in TERMINAL
         else f"{name} has not ended; it is in {last.target}"
     )
-    return (f"{stands} ({ended})" if ended else stands, *((detail,) if detail else ()), counts)
+    return (
+        f"{stands} ({ended})" if ended else stands,
+        *((detail,) if detail else ()),
+        ", ".join((*counted, duration(spent))),
+    )
 
 
 def _parting(first: Sequence[Transitioned], second: Sequence[Transitioned]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fsm_agent.diagrams.walk import duration
+from fsm_agent.diagrams.walk import count, duration
 from fsm_agent.report.markup import Markup, el, trusted
 from fsm_agent.report.parts import Report
-from fsm_agent.report.sections import count, scrolled, section, state
+from fsm_agent.report.sections import scrolled, section, state
 from fsm_agent.report.timeline import HEIGHT, LENGTH, Stay, timeline
 
 __all__ = ["path_section", "time_section"]

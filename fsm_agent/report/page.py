@@ -11,11 +11,11 @@ from importlib.resources import files
 from typing import Final
 
 from fsm_agent.diagrams.palette import DARK, INK, PAPER
-from fsm_agent.diagrams.walk import duration
+from fsm_agent.diagrams.walk import count, duration
 from fsm_agent.report.figures import path_section, time_section
 from fsm_agent.report.markup import Child, Markup, content, el, trusted
 from fsm_agent.report.parts import Fact, Report
-from fsm_agent.report.sections import count, scrolled, section
+from fsm_agent.report.sections import scrolled, section
 from fsm_agent.report.step_page import steps_section
 from fsm_agent.report.timeline import timeline
 from fsm_agent.trail.retold import moment

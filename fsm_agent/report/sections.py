@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fsm_agent.report.markup import Child, Markup, el
 
-__all__ = ["count", "scrolled", "section", "state"]
+__all__ = ["scrolled", "section", "state"]
 
 
 def section(anchor: str, heading: str, *children: Child) -> Markup:
@@ -23,8 +23,3 @@ def scrolled(shown: Markup, name: str) -> Markup:
 def state(name: str, places: Mapping[str, str]) -> Markup:
     """The name of a state, in the look of its place."""
     return el("span", name, class_=f"state {places.get(name, 'state')}")
-
-
-def count(number: int, one: str, more: str = "") -> str:
-    """`1 entry`, `2 entries`."""
-    return f"{number:,} {one if number == 1 else more or f'{one}s'}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from fsm_agent.diagrams.walk import duration
+from fsm_agent.diagrams.walk import count, duration
 from fsm_agent.report.markup import Markup, content, el
 from fsm_agent.report.parts import Called, Checked, Question, Refused, Report, Said, Step, Turn
-from fsm_agent.report.sections import count, section, state
+from fsm_agent.report.sections import section, state
 
 __all__ = ["steps_section"]
 

@@ -42,7 +42,7 @@ def test_tools_are_readable_in_80_columns(tmp_path: Path) -> None:
 def test_tools_are_linted(tmp_path: Path) -> None:
     """Findings are a line each, or JSON, and end the command with 1; without any it says so."""
     (tmp_path / "odd.py").write_text('def run(x: int) -> int:\n    """Do it."""\n    return x\n', encoding="utf-8")
-    assert fsm("tools", "--lint").out == "nothing to mend in 1 tools\n"
+    assert fsm("tools", "--lint").out == "nothing to mend in 1 tool\n"
     found = process("tools", "--lint", "--tools", "odd:run", cwd=tmp_path)
     assert (found.code, len(found.out.splitlines())) == (1, 3)
     assert "run.x: the field has no description" in found.out
