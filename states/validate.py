@@ -8,7 +8,7 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Pending
-from fsm_agent.dialects.base import FILTERED, Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable
+from fsm_agent.dialects.base import FILTERED, Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable, misplaced
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome, Replied
 from fsm_agent.history import minted_id
@@ -141,6 +141,10 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
         shown = sanitise_name(requested.name) if tool is None else tool.name
         kind, text = _unreadable(ctx, fault)
         return Call(id=call_id, name=shown, tool=shown, refusal=text, refusal_kind=kind, repairs=requested.repairs)
+    lost = [key for key in requested.beside if key in tool.parameters().get("properties", {})]
+    if lost:
+        kind, text = _unreadable(ctx, misplaced(lost))
+        return Call(id=call_id, name=tool.name, tool=tool.name, refusal=text, refusal_kind=kind)
     if not hidden and tool.name not in left:
         text = ctx.texts.withheld.format(tool=tool.name, tools=", ".join(left))
         given = dict(requested.arguments)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from fsm_agent.dialects.repair import Malformed, split_thinking
+from fsm_agent.dialects.repair import Fault, Malformed, quoted, split_thinking
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.frozen import quick
 from fsm_agent.history import Block, Mould
@@ -32,6 +32,7 @@ __all__ = [
     "Thought",
     "Unreadable",
     "merge_neighbours",
+    "misplaced",
     "one_system",
     "rejected",
 ]
@@ -52,12 +53,21 @@ _NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
 @quick
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """One call as read from a reply: its arguments, or what is wrong with their text."""
+    """One call as read from a reply: its arguments, or what is wrong with their text.
+
+    `beside` are keys that stood outside of the arguments and say nothing of the call, unless its tool has an argument of that name.
+    """
 
     id: str
     name: str
     arguments: Mapping[str, Any] | Malformed
     repairs: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
+def misplaced(keys: Sequence[str]) -> Malformed:
+    """What is wrong with a call whose arguments stand, or may stand, outside of their place: `keys` do."""
+    return Malformed(Fault.AMBIGUOUS, f'found {quoted(keys)} outside of "action_input", which must hold all arguments')
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ from fsm_agent.dialects.base import (
     Thought,
     Unreadable,
     merge_neighbours,
+    misplaced,
     one_system,
     rejected,
 )
 from fsm_agent.dialects.native import calls_beside, requested
-from fsm_agent.dialects.repair import Fault, Malformed, Repair, parse_object, quoted, split_thinking
+from fsm_agent.dialects.repair import Malformed, Repair, parse_object, split_thinking
 from fsm_agent.dialects.textual import describe, known_so_far, observations, without_examples
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -105,10 +106,14 @@ class JsonAction:
 
 _NAME_KEYS: Final = ("action", "name", "tool", "tool_name")
 _INPUT_KEYS: Final = ("action_input", "arguments", "args", "parameters", "tool_input", "input")
-_THOUGHT_KEYS: Final = frozenset(
-    {*("thought", "thoughts", "thinking", "reasoning", "rationale", "explanation"), "observation", "solved"}
+_COMMENTARY: Final = frozenset(
+    {
+        *("thought", "thoughts", "thinking", "reasoning", "reason", "rationale", "explanation", "observation"),
+        *("comment", "comments", "note", "notes", "message", "summary", "plan", "step", "next", "next_step"),
+        *("status", "solved", "confidence", "id", "type", "index", "call_id", "tool_call_id"),
+    }
 )
-_ENVELOPE_KEYS: Final = frozenset({"id", "type", "index", "call_id", "tool_call_id", "confidence"})
+"""What models write beside an action for whoever reads it, and servers around it. VALIDATE looks whether the tool has such an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class _Form:
     name: str
     given: Any
     repairs: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 def _read_actions(text: str, tools: Collection[str], *, truncated: bool) -> Reading:
@@ -157,15 +163,12 @@ def _with_input(name: str, beside: Mapping[str, Any]) -> _Form:
     inner = {FINISH: "answer", THINK: "thought"}.get(name)
     if inner is not None:
         return _Form(name, beside[keys[0]]) if keys else _Form(name, {inner: beside.get(inner)}, ("flat_arguments",))
-    rest = {key: given for key, given in beside.items() if key not in _INPUT_KEYS and key not in _THOUGHT_KEYS}
+    said = tuple([key for key in beside if key in _COMMENTARY])
+    rest = {key: given for key, given in beside.items() if key not in _INPUT_KEYS and key not in _COMMENTARY}
     if not keys:
-        return _Form(name, rest, ("flat_arguments",)) if rest else _Form(name, None)
-    odd = [*keys[1:], *(key for key, given in rest.items() if key not in _ENVELOPE_KEYS and given not in _NOTHING)]
-    if not odd:
-        return _Form(name, beside[keys[0]])
-    return _Form(
-        name, Malformed(Fault.AMBIGUOUS, f'found {quoted(odd)} beside "{keys[0]}", which must hold all arguments')
-    )
+        return _Form(name, rest, ("flat_arguments",), said) if rest else _Form(name, None, beside=said)
+    odd = [*keys[1:], *(key for key, given in rest.items() if given not in _NOTHING)]
+    return _Form(name, misplaced(odd) if odd else beside[keys[0]], beside=said)
 
 
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {})
@@ -190,7 +193,9 @@ def _action(form: _Form, read: tuple[str, ...], *, truncated: bool) -> Reading:
     if isinstance(given, Malformed):
         return Calls((Requested("", form.name, given, repairs),))
     calls = requested("", form.name, given, truncated=truncated)
-    return Calls(tuple(Requested(one.id, one.name, one.arguments, (*repairs, *one.repairs)) for one in calls))
+    return Calls(
+        tuple([Requested(one.id, one.name, one.arguments, (*repairs, *one.repairs), form.beside) for one in calls])
+    )
 
 
 def _written(action: str, action_input: Mapping[str, Any]) -> str:

@@ -522,6 +522,11 @@ BESIDE = {
     "a flag beside": ('{"action": "purge", "action_input": {"scope": "tmp"}, "dry_run": true}', []),
     "thoughts only": ('{"thought": "all of it", "action": "purge", "observation": ""}', ["all"]),
     "an envelope": ('{"id": "1", "type": "function", "name": "purge", "parameters": {"scope": "tmp"}}', ["tmp"]),
+    "words for a reader": (
+        '{"action": "purge", "action_input": {"scope": "tmp"}, "reason": "tidy", "next_step": "none", "status": "ok"}',
+        ["tmp"],
+    ),
+    "only words for a reader": ('{"action": "purge", "reason": "asked for"}', ["all"]),
     "empty, beside": ('{"action": "purge", "action_input": {"scope": "tmp"}, "error": null}', ["tmp"]),
 }
 
@@ -535,6 +540,28 @@ def test_m10_what_stands_beside_the_input_of_an_action_is_not_dropped(text: str,
         result = run(make(model, [purge_of(ledger)], dialect=dialect), "clean up")
     assert ([entry["scope"] for entry in ledger.entries], result.answer) == (done, "done")
     assert done or "purge" in model.requests[1].text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"action": "refund", "action_input": {"order": "7"}, "reason": "broken"}',
+        '{"action": "refund", "order": "7", "reason": "broken"}',
+    ],
+)
+def test_m19_a_word_beside_an_action_that_its_tool_has_an_argument_for_is_told(text: str) -> None:
+    """What is commentary for one tool is an argument of another: it is not left out there."""
+    ledger = Ledger()
+
+    def refund(order: str, reason: str = "none given") -> str:
+        """Refund an order."""
+        ledger.note(order=order, reason=reason)
+        return "refunded"
+
+    with ScriptedModel([text, '{"action": "FINISH", "answer": "done"}']) as model:
+        result = run(make(model, [refund], dialect="json_action"), "refund it")
+    assert (len(ledger), result.answer) == (0, "done")
+    assert 'found "reason" outside of "action_input"' in model.requests[1].text
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
