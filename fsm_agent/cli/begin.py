@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsm_agent.alphabet import Status
-from fsm_agent.cli.choice import Choice, choose
+from fsm_agent.cli.choice import Choice, choose, with_dialect
 from fsm_agent.cli.console import note
 from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.example import example_of, example_task, example_tools, say_whether_right, workplace
@@ -19,7 +19,7 @@ from fsm_agent.cli.run import Order, Watch, carry_out, memory_of, read_task, rep
 from fsm_agent.cli.stores import option_of, read_run, short, writing
 from fsm_agent.cli.threads import check_thread
 from fsm_agent.cli.toolbox import table_of, toolbox
-from fsm_agent.dialects import dialect_for
+from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
@@ -100,13 +100,15 @@ def _order(wanted: Wanted, task: str, trails: TrailStore | None, own: Registry |
     tools = toolbox(wanted.tools, wanted.files, wanted.profile) if own is None else own
     policy = fitting(policy_from(wanted.policy), tools)
     choice = choose(wanted.model, wanted.base_url, os.environ)
+    if tools.names() and (wanted.dialect or _of_profile(wanted)) is None:
+        choice = with_dialect(choice, os.environ)
     return Order(
         task=task,
         choice=choice,
         tools=tools,
         limits=wanted.limits,
         profile=wanted.profile,
-        dialect=wanted.dialect,
+        dialect=wanted.dialect or choice.dialect,
         system=wanted.system,
         language=wanted.language,
         memory=memory,
@@ -120,11 +122,15 @@ def _order(wanted: Wanted, task: str, trails: TrailStore | None, own: Registry |
     )
 
 
+def _of_profile(wanted: Wanted) -> str | Dialect | None:
+    return None if wanted.profile is None else profile_named(wanted.profile).dialect
+
+
 def _origin(wanted: Wanted, choice: Choice) -> Origin:
     return Origin(
         model=choice.model,
         base_url=None if choice.base_url is None else public(choice.base_url),
-        dialect=wanted.dialect,
+        dialect=wanted.dialect or choice.dialect,
         tools=wanted.tools,
         files=None if wanted.files is None else str(wanted.files.absolute()),
         system=wanted.system,

@@ -7,29 +7,35 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from fsm_agent.dialects import is_local
 from fsm_agent.errors import ModelError
 from fsm_agent.models import key_from
 
-__all__ = ["LOCAL_DEFAULT", "OPENAI_DEFAULT", "Choice", "choose"]
+__all__ = ["LOCAL_DEFAULT", "OPENAI_DEFAULT", "Choice", "choose", "with_dialect"]
 
 OPENAI_DEFAULT: Final = "gpt-4o-mini"
 LOCAL_DEFAULT: Final = "local:1.5b"
+_WITHOUT_TOOLS: Final = "json_action"
 _SECONDS: Final = 10.0
+_PROPS_SECONDS: Final = 3.0
 _LISTED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model by name, the server it is asked at (None: its provider's, or one started here), and why it was chosen."""
+    """A model by name, the server it is asked at (None: its provider's, or one started here), and why it was chosen.
+
+    `dialect` is the one that the server needs, where it says so.
+    """
 
     model: str
     base_url: str | None
     why: str
+    dialect: str | None = None
 
     @property
     def local(self) -> bool:
@@ -70,6 +76,21 @@ def choose(model: str | None, base_url: str | None, environ: Mapping[str, str]) 
     return Choice(LOCAL_DEFAULT, None, "no --model, no FSM_AGENT_MODEL, no OPENAI_API_KEY")
 
 
+def with_dialect(choice: Choice, environ: Mapping[str, str]) -> Choice:
+    """`choice` with the dialect that its server needs: llama.cpp's drops tools without an error where the chat template has none.
+
+    Its `GET /props` says so. Any other server is taken to know tools.
+    """
+    if choice.base_url is None:
+        return choice
+    root = _shown(choice.base_url).rstrip("/").removesuffix("/v1")
+    try:
+        knows = _fetched(f"{root}/props", key_from(environ), _PROPS_SECONDS)["chat_template_caps"]["supports_tools"]
+    except _UNREADABLE:
+        return choice
+    return replace(choice, dialect=_WITHOUT_TOOLS) if knows is False else choice
+
+
 def _check_url(url: str, origin: str) -> None:
     try:
         parts = urlsplit(url)
@@ -91,13 +112,9 @@ def _shown(url: str) -> str:
 
 def _offered(url: str, key: str | None) -> str:
     """The model that the server has: its only one, or OpenAI's default where that is one of several."""
-    request = urllib.request.Request(f"{_shown(url).rstrip('/')}/models")  # noqa: S310 - the scheme was checked
-    if key:
-        request.add_header("Authorization", f"Bearer {key}")
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310 - the same
-            names = [str(one["id"]) for one in json.loads(response.read())["data"]]
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        names = [str(one["id"]) for one in _fetched(f"{_shown(url).rstrip('/')}/models", key, _SECONDS)["data"]]
+    except _UNREADABLE as error:
         raise ModelError(
             f"the server at {_shown(url)} does not say which models it has ({_reason(error)}); start it, or name one: "
             "--model NAME"
@@ -110,6 +127,18 @@ def _offered(url: str, key: str | None) -> str:
     raise ModelError(
         f"the server at {_shown(url)} has {len(names)} models; choose one with --model NAME: {some or 'none'}"
     )
+
+
+_UNREADABLE: Final = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError)
+
+
+def _fetched(url: str, key: str | None, seconds: float) -> Any:
+    """The JSON at `url`. Raises what `_UNREADABLE` has, as looking into what is there does."""
+    request = urllib.request.Request(url)  # noqa: S310 - the scheme was checked
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    with urllib.request.urlopen(request, timeout=seconds) as response:  # noqa: S310 - the same
+        return json.loads(response.read())
 
 
 def _reason(error: Exception) -> str:

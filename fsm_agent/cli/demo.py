@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fsm_agent import demo
 from fsm_agent.alphabet import Status
-from fsm_agent.cli.choice import LOCAL_DEFAULT, Choice, choose
+from fsm_agent.cli.choice import LOCAL_DEFAULT, Choice, choose, with_dialect
 from fsm_agent.cli.console import err, note
 from fsm_agent.cli.endings import EXIT_CODES
 from fsm_agent.cli.example import say_checks
@@ -40,6 +40,8 @@ def show_demo(
         raise DefinitionError(f"--dir {directory}: there is no such directory")
     dialect_for(dialect)  # a wrong name is told before a server is asked
     choice = demo_choice(model, base_url)
+    if dialect is None:
+        choice = with_dialect(choice, os.environ)
     with nullcontext(str(directory)) if directory is not None else tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         order = Order(
@@ -47,7 +49,7 @@ def show_demo(
             choice=choice,
             tools=demo.demo_tools(folder),
             limits=limits,
-            dialect=dialect,
+            dialect=dialect or choice.dialect,
             system=demo.SYSTEMS[language],
             language=language,
         )

@@ -132,7 +132,8 @@ def carry_out(
     choice = order.choice
     if not watch.quiet:
         at = f" at {choice.place}" if choice.place else ""
-        note(f"model {choice.model}{at} ({choice.why})")
+        asked = f"; its chat template has no tools: asked as {choice.dialect}" if choice.dialect else ""
+        note(f"model {choice.model}{at} ({choice.why}{asked})")
     shown = watch.quiet or watch.log
     view = view_for(order.limits, quiet=shown, streaming=bool(watch.streaming), calls=watch.calls)
     own = uuid.uuid4()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.cli.choice import Choice, choose
+from fsm_agent.cli.choice import Choice, choose, with_dialect
 from fsm_agent.errors import ModelError
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import server
@@ -110,3 +113,29 @@ def test_a_model_of_this_machine_takes_no_base_url() -> None:
     """Two contradicting wishes are refused, not resolved silently."""
     with pytest.raises(ModelError, match="give one of the two"):
         choose("local:1.5b", URL, {})
+
+
+@pytest.mark.parametrize(
+    ("props", "dialect"),
+    [
+        ({"chat_template_caps": {"supports_tools": False}}, "json_action"),
+        ({"chat_template_caps": {"supports_tools": True}}, None),
+        ({"chat_template_caps": None}, None),
+        ([], None),
+    ],
+)
+def test_a_server_that_drops_tools_is_asked_in_json(props: Any, dialect: str | None) -> None:
+    """What `GET /props` of llama.cpp says decides; a server that does not say is taken to know tools."""
+    with server([], routes={"/props": props}) as s:
+        chosen = Choice("openai:x", s.base_url, "--model")
+        assert with_dialect(chosen, {}) == replace(chosen, dialect=dialect)
+
+
+def test_a_server_that_has_no_props_is_taken_to_know_tools() -> None:
+    """Nor is one asked that nobody named, or that is not there."""
+    with server([]) as s:
+        there = Choice("openai:x", s.base_url, "--model")
+        assert with_dialect(there, {}) == there
+    assert with_dialect(there, {}) == there
+    nowhere = Choice("openai:x", None, "--model")
+    assert with_dialect(nowhere, {}) == nowhere

@@ -71,6 +71,25 @@ def test_the_model_and_the_reason_for_it_are_said() -> None:
     assert "(--model)" in done.err
 
 
+DEAF = {"/props": {"chat_template_caps": {"supports_tools": False}}}
+"""What llama.cpp says of a chat template without tools, which it drops without an error."""
+
+
+def test_where_a_chat_template_has_no_tools_the_run_is_in_json() -> None:
+    """The calculator is called all the same, and that is said; a dialect that is named, or a profile's, is taken unasked."""
+    call = '{"action": "calculator", "action_input": {"expression": "2+3*4"}}'
+    with server([call, '{"action": "FINISH", "action_input": {"answer": "14"}}'], routes=DEAF) as s:
+        done = fsm("run", "2+3*4?", "--base-url", s.base_url)
+        assert (done.code, done.out) == (0, "14\n")
+        assert "its chat template has no tools: asked as json_action" in done.err
+        assert all("tools" not in one.body and "response_format" in one.body for one in s.requests)
+    for named in (["--dialect", "native"], ["--profile", "native"]):
+        with server(["14"], routes=DEAF) as s:
+            done = fsm("run", "2+3*4?", "--base-url", s.base_url, *named)
+            assert "json_action" not in done.err
+            assert "/props" not in s.paths
+
+
 def test_quiet_leaves_only_the_answer() -> None:
     """With --quiet a run that went well says nothing on standard error."""
     done = run_with([SUM, "It is 14."], "--quiet")
