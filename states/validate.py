@@ -141,7 +141,8 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
         shown = sanitise_name(requested.name) if tool is None else tool.name
         kind, text = _unreadable(ctx, fault)
         return Call(id=call_id, name=shown, tool=shown, refusal=text, refusal_kind=kind, repairs=requested.repairs)
-    lost = [key for key in requested.beside if key in tool.parameters().get("properties", {})]
+    known = tool.parameters().get("properties", {})
+    lost = [key for key in requested.beside if key in known and key not in requested.arguments]
     if lost:
         kind, text = _unreadable(ctx, misplaced(lost))
         return Call(id=call_id, name=tool.name, tool=tool.name, refusal=text, refusal_kind=kind)

@@ -55,7 +55,8 @@ _NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
 class Requested:
     """One call as read from a reply: its arguments, or what is wrong with their text.
 
-    `beside` are keys that stood outside of the arguments and say nothing of the call, unless its tool has an argument of that name.
+    `beside` are keys that stood outside of the arguments and say nothing of the call, unless its tool has an argument of that name which
+    `arguments` lack.
     """
 
     id: str

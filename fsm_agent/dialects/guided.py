@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from fsm_agent.dialects.base import Prompt, Purpose, Reading, merge_neighbours, one_system
+from fsm_agent.dialects.base import Calls, Prompt, Purpose, Reading, merge_neighbours, one_system
 from fsm_agent.dialects.guided_moves import (
     attempts_in,
     possible_replies,
@@ -101,7 +101,12 @@ class GuidedJson:
 
     def read(self, reply: Replied, tools: Collection[str], purpose: Purpose) -> Reading:
         """As `json_action` reads it; thought and `solved` are for the model alone."""
-        return _PLAIN.read(reply, tools, purpose)
+        reading = _PLAIN.read(reply, tools, purpose)
+        if not isinstance(reading, Calls):
+            return reading
+        beside = [tuple([key for key in one.beside if key not in ("thought", "solved")]) for one in reading.calls]
+        calls = tuple([replace(one, beside=rest) for one, rest in zip(reading.calls, beside, strict=True)])
+        return replace(reading, calls=calls)
 
     def keep_round(
         self, reply: Replied, calls: Sequence[Call], results: Sequence[Result], texts: Texts

@@ -564,6 +564,43 @@ def test_m19_a_word_beside_an_action_that_its_tool_has_an_argument_for_is_told(t
     assert 'found "reason" outside of "action_input"' in model.requests[1].text
 
 
+@pytest.mark.parametrize("dialect", ["json_action", "guided_json"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": "call_1", "type": "function", "name": "ponder", "parameters": {"thought": "deep", "id": "7"}}',
+        '{"thought": "I should think", "solved": false, "action": "ponder", "action_input": {"thought": "deep", "id": "7"}}',
+    ],
+)
+def test_m10_an_argument_in_its_place_is_taken_whatever_stands_beside_it(text: str, dialect: str) -> None:
+    """A word around an action that has the name of an argument hides nothing where the argument is given: the call runs."""
+    ledger = Ledger()
+
+    def ponder(thought: str, id: str) -> str:
+        """Think about a case."""
+        ledger.note(thought=thought, id=id)
+        return "noted"
+
+    with ScriptedModel([text, '{"action": "FINISH", "answer": "done"}']) as model:
+        result = run(make(model, [ponder], dialect=dialect), "think it over")
+    assert (ledger.entries, result.answer) == ([{"thought": "deep", "id": "7"}], "done")
+
+
+def test_m10_the_thought_of_a_guided_reply_is_no_argument() -> None:
+    """The dialect asks for it beside each action, so that it says nothing of an argument of that name."""
+    ledger = Ledger()
+
+    def close(ticket: str, solved: bool = False, thought: str = "") -> str:
+        """Close a ticket."""
+        ledger.note(ticket=ticket, solved=solved, thought=thought)
+        return "closed"
+
+    text = '{"thought": "It must be closed", "solved": false, "action": "close", "action_input": {"ticket": "7"}}'
+    with ScriptedModel([text, '{"action": "FINISH", "answer": "done"}']) as model:
+        run(make(model, [close], dialect="guided_json"), "close it")
+    assert ledger.entries == [{"ticket": "7", "solved": False, "thought": ""}]
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_m10_a_stream_cut_by_the_network_runs_nothing(streamed: bool) -> None:
     """A stream that just ends inside the arguments, with no label at all, is truncation."""
