@@ -177,7 +177,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         )
 
     def _setup_now(self) -> Setup:
-        """The setup with the tools as they are now, which do not change with the registry while a run goes by them."""
+        """The setup with the tools as they are now. Raises `DefinitionError` for one that came later, with a name of the dialect."""
         tools = self.tools.snapshot()
         if self._begun.tools is not tools:
             check_names(self.setup.dialect, tools.names())
@@ -343,23 +343,25 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     def _open(self, given: AgentInput, ids: Ids, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
         """A new run for `given`, with the thread's history when its ids name a thread, and what was recalled for it."""
-        new = self._asked(given, ids)
-        return self._begin(new, self._runner.open(new.run_id, new.thread_id), recalled, streaming=streaming)
+        setup, new = self._setup_now(), self._asked(given, ids)
+        return self._begin(setup, new, self._runner.open(new.run_id, new.thread_id), recalled, streaming=streaming)
 
     async def _aopen(self, given: AgentInput, ids: Ids, recalled: Sequence[str], *, streaming: bool) -> Run:
-        new = self._asked(given, ids)
+        setup, new = self._setup_now(), self._asked(given, ids)
         stored = await self._runner.aopen(new.run_id, new.thread_id)
-        return self._begin(new, stored, recalled, streaming=streaming)
+        return self._begin(setup, new, stored, recalled, streaming=streaming)
 
     def _asked(self, given: AgentInput, ids: Ids) -> Asked:
         fitting(self.policy, self.tools)
         return asked(given, ids, language=self._language, dialect=self.setup.dialect)
 
-    def _begin(self, new: Asked, stored: tuple[Block, ...], recalled: Sequence[str], *, streaming: bool) -> Run:
+    def _begin(
+        self, setup: Setup, new: Asked, stored: Sequence[Block], recalled: Sequence[str], *, streaming: bool
+    ) -> Run:
         earlier = stored or new.brought
         turn = earlier[-1].turn + 1 if earlier else 0
         ctx = Context(
-            setup=self._setup_now(),
+            setup=setup,
             run_id=new.run_id,
             task=new.task.text,
             language=new.language,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, BaseToolkit
 from langchain_core.tools import tool as langchain_tool
 
@@ -182,15 +183,16 @@ def test_a_wrong_definition_is_refused_when_it_is_made(build: Callable[[], Agent
 
 
 def test_a_tool_with_a_name_of_the_dialect_is_refused_also_when_it_came_later() -> None:
-    """A registry takes tools after its agent was made: no run begins with one that no reply could call."""
+    """A registry takes tools after its agent was made: no run begins with one that no reply could call, nor holds its thread."""
     tools = Registry([add])
     answer = '{"action": "FINISH", "action_input": {"answer": "3"}}'
     agent = Agent(ScriptedModel([answer]), tools, dialect="json_action", logger=silent_logger())
     tools.register(tool(name="FINISH")(add))
+    thread: RunnableConfig = {"configurable": {"thread_id": "ana"}}
     with pytest.raises(DefinitionError, match="'FINISH' here"):
-        agent.invoke("1+2")
+        agent.invoke("1+2", thread)
     tools.unregister("FINISH")
-    assert agent.invoke("1+2").status is Status.COMPLETED
+    assert agent.invoke("1+2", thread).status is Status.COMPLETED
 
 
 @pytest.mark.parametrize("way", WAYS)
