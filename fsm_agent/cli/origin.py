@@ -18,7 +18,7 @@ from fsm_agent.cli.threads import REDIS
 from fsm_agent.cli.toolbox import load, said, table_of, toolbox
 from fsm_agent.context import Setup
 from fsm_agent.dialects import dialect_for, is_local
-from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError
+from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError, TrailDamaged
 from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Window
@@ -70,7 +70,7 @@ class Origin:
 
     @classmethod
     def of(cls, stored: Stored) -> Self:
-        """The origin of a stored run. Raises `RunError` for a run that no command made."""
+        """The origin of a stored run. Raises `RunError` for a run that no command made, `TrailDamaged` for what none writes."""
         data = stored.story.origin
         try:
             if data["made_by"] != MADE_BY:
@@ -81,7 +81,10 @@ class Origin:
             raise RunError(
                 f"run {stored.run_id!r} was not begun by fsm-agent run: name the agent that began it, --agent MODULE:ATTR"
             ) from error
-        return cls(**{**values, "tools": tuple(values["tools"])})
+        tools = values.pop("tools")
+        if not all(isinstance(one, str) for one in (*tools, *values.values()) if one is not None):
+            raise TrailDamaged("holds what no command writes of itself", run_id=stored.run_id, seq=0)
+        return cls(tools=tuple(tools), **values)
 
 
 def public(url: str) -> str:

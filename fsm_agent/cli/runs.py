@@ -115,7 +115,8 @@ def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unre
     put(_hung("task     ", _kept(str(story.header["task"]), unredacted)))
     put(f"when     {moment(info.began)} to {moment(info.updated)}")
     if origin.get("model"):
-        put(f"model    {origin['model']}{' at ' + origin['base_url'] if origin.get('base_url') else ''}")
+        url = origin.get("base_url")
+        put(f"model    {origin['model']}{f' at {url}' if url else ''}")
     if forked:
         put(f"forked   from {forked['run']} at transition {forked['seq']}")
     put(f"trail    {len(story.entries)} entries, sealed with {story.header['chain']}")

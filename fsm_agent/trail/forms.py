@@ -38,9 +38,8 @@ def _header(entry: Entry) -> None:
     _require(entry.seq == 0, "a second header")
     _require(isinstance(body["task"], str) and isinstance(body["chain"], str), "a text that is none")
     _require(body["thread_id"] is None or isinstance(body["thread_id"], str), "a conversation that is none")
-    origin, forked = body.get("origin", {}), body.get("forked")
-    _require(isinstance(origin, Mapping), "an origin that is none")
-    _require(all(isinstance(origin.get(name) or "", str) for name in ("model", "base_url")), "a model that is none")
+    _require(isinstance(body.get("origin", {}), Mapping), "an origin that is none")
+    forked = body.get("forked")
     if forked is not None:
         _require(isinstance(forked["run"], str) and isinstance(forked["seq"], int), "a run that is none")
 

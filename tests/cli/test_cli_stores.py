@@ -14,7 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
-from fsm_agent.testing import call, server
+from fsm_agent import Agent
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import ScriptedModel, call, server
 from fsm_agent.trail import SQLiteTrail
 from fsm_agent.trail.entries import written
 from fsm_agent.trail.store import Batch
@@ -295,7 +297,7 @@ def test_a_damaged_trail_is_found_located_and_used_for_nothing(room: Room) -> No
     ("kind", "nonsense"),
     [
         ("header", {"task": None}),
-        ("header", {"origin": {"model": "m", "base_url": 5}}),
+        ("header", {"origin": "fsm-agent run"}),
         ("transition", {"guards": [None]}),
         ("transition", {"seq": [1]}),
         ("transition", {"signatures": [[1]]}),
@@ -314,10 +316,38 @@ def test_a_trail_written_anew_with_nonsense_is_named_by_whoever_shows_it(
         entries = [json.loads(one.text) for one in trails.read(run_id)]
     wrong = next(one for one in entries if one["kind"] == kind)
     wrong["body"] |= nonsense
-    other = Room(room.folder, "other.db")
-    with contextlib.closing(SQLiteTrail("other.db")) as trails:
-        anew = tuple(resealed(map(written, entries)))
-        trails.append(Batch(run_id=run_id, owner="me", lease=0.0, time=1.0, status="completed", entries=anew)).result()
+    other = _anew(room, run_id, entries)
     for command in (["show"], ["show", "--json"], ["export"], ["export", "-f", "csv"], ["diagram", "--run"]):
         said = error_of(other.on(*command, run_id))
         assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said
+
+
+def test_a_run_written_anew_with_an_origin_that_no_command_writes_is_not_gone_on_with(room: Room) -> None:
+    """What a command makes an agent of is checked before it is used: the entry is named, and there is no traceback."""
+    room.run([ANA])
+    (run_id,) = room.ids()
+    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
+        entries = [json.loads(one.text) for one in trails.read(run_id)]
+    entries[0]["body"]["origin"]["base_url"] = 5
+    other = _anew(room, run_id, entries)
+    for command in (["show"], ["export"]):
+        assert other.on(*command, run_id).code == 0
+    assert "entry 0: holds what no command writes of itself" in error_of(other.on("approve", run_id))
+
+
+def test_the_origin_of_an_agent_in_code_is_whatever_its_author_says(room: Room) -> None:
+    """It is JSON data of the author's own, so no form of it damages a trail."""
+    origin = {"model": {"name": "small", "revision": 2}, "base_url": 5}
+    model = ScriptedModel(["Hello."])
+    run_id = Agent(model, store="runs.db", origin=origin, logger=silent_logger()).invoke("Say hello.").run_id
+    assert "model    {'name': 'small', 'revision': 2} at 5\n" in room.on("show", run_id).out
+    for command in (["show", "--json"], ["export"], ["export", "-f", "otel"], ["report"], ["replay"]):
+        assert room.on(*command, run_id).code == 0
+
+
+def _anew(room: Room, run_id: str, entries: list[dict[str, Any]]) -> Room:
+    """A store beside that of `room` with these entries, sealed as whoever can write the store could do it."""
+    with contextlib.closing(SQLiteTrail("other.db")) as trails:
+        anew = tuple(resealed(map(written, entries)))
+        trails.append(Batch(run_id=run_id, owner="me", lease=0.0, time=1.0, status="completed", entries=anew)).result()
+    return Room(room.folder, "other.db")
