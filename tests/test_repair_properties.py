@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -464,6 +465,14 @@ def test_the_end_of_a_fence_is_not_looked_for_again_and_again(line: str) -> None
     for found in re.finditer("`{3,}|~{3,}", text):
         fences.behind(found.group(), found.end())
     assert text.walked <= 4 * len(text)
+
+
+@pytest.mark.parametrize("markup", ["[TOOL_CALLS]lookup", "<tool_call>lookup", "<|tool_call_begin|>lookup"])
+def test_endless_space_behind_the_name_of_a_call_is_walked_once(markup: str) -> None:
+    """A model that goes on with spaces costs milliseconds, where to try each length of them would take a minute or more."""
+    begun = time.process_time()
+    assert parse_call_text(markup + " " * 150_000 + "x", registered={"lookup"}) is None
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("seed", SEEDS)

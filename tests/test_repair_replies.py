@@ -228,6 +228,14 @@ def test_m15_a_cut_or_broken_call_is_no_answer_and_cannot_run(text: str, kind: F
     assert found[0].arguments.kind is kind
 
 
+def test_m15_a_call_without_arguments_before_another_is_a_call_too() -> None:
+    """It is told as one that stops before its arguments; the markup of both is no answer, and the other one is read."""
+    empty = "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|><|tool_call_end|>"
+    found = parse_call_text(empty + KIMI, registered=TOOLS)
+    assert found is not None
+    assert [(call.name, isinstance(call.arguments, Malformed)) for call in found] == [("now", True), ("lookup", False)]
+
+
 def test_a_key_that_cannot_be_shown_is_written_out_in_the_detail() -> None:
     """What a model reads of its own odd key is on one line, and short."""
     text = '<tool_call>{"name":"lookup","q\ufeff\\n' + "x" * 99 + '":1}</tool_call>'

@@ -25,7 +25,7 @@ _MARKUP: Final = re.compile(
 )
 _NAME: Final = "[A-Za-z0-9_.:-]{1,128}"
 _NAMED_MARKUP: Final = re.compile(
-    rf"<function=({_NAME})>|\[TOOL_CALLS\]\s*({_NAME})\s*(?:\[ARGS\])?(?=\s*\{{)"
+    rf"<function=({_NAME})>|\[TOOL_CALLS\]\s*({_NAME})\s*+(?:\[ARGS\])?(?=\s*\{{)"
     rf"|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?({_NAME})(?:<｜tool▁sep｜>|(?=\s|\Z))"  # DeepSeek
     rf"|<\|tool_call_begin\|>\s*({_NAME}?)(?::[0-9]+)?\s*<\|tool_call_argument_begin\|>"  # Kimi
     rf'|<invoke name="({_NAME})">|<tool_call>\s*({_NAME})(?=\s*(?:<arg_key>|</tool_call>|\Z))'  # the last: GLM
@@ -50,6 +50,7 @@ _ARGUMENT_KEYS: Final = {
 }
 _MESSAGE_KEYS: Final = frozenset({"role", "content", "tool_calls"})
 _BESIDE: Final = frozenset({"id", "type", "index", "call_id", "tool_call_id", "thought", "reasoning"})
+_NO_ARGUMENTS: Final = Malformed(Fault.TRUNCATED, "the call stops before its arguments")
 
 
 def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText, ...] | None:
@@ -71,8 +72,10 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
     while at < len(body):
         if (named := _NAMED_MARKUP.match(body, at)) is not None:
             name = resolve_name(named[named.lastindex or 0], registered)
-            if name is None or hint is not None:
+            if name is None:
                 return None
+            if hint is not None:
+                calls.append(CallText(hint, _NO_ARGUMENTS))
             hint, at, marked = name, named.end(), True
             if (tagged := _TAGGED.match(body, at)) is not None and tagged[2] in (None, _CLOSED_BY.get(named[0][:2])):
                 calls.append(CallText(name, _tagged(*tagged.groups())))
@@ -89,7 +92,7 @@ def parse_call_text(text: str, *, registered: Container[str]) -> tuple[CallText,
         else:
             return None
     if hint is not None:
-        calls.append(CallText(hint, Malformed(Fault.TRUNCATED, "the call stops before its arguments")))
+        calls.append(CallText(hint, _NO_ARGUMENTS))
     return tuple(_with(call, passed) for call in calls) or None
 
 
