@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, parse_tool_call
@@ -168,8 +167,8 @@ def _fault(call: Call) -> str | None:
         return None
     try:
         parsed = _parsed(call.args)
-    except (OutputParserException, ValueError, RecursionError) as error:
-        return str(error)  # the last two: of a number, or a nesting, that Python does not read
+    except (ValueError, RecursionError) as error:  # the second: of a nesting that Python does not read
+        return str(error)
     return None if isinstance(parsed, dict) else "the arguments are not a JSON object"
 
 
