@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 import weakref
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fsm_agent.errors import DefinitionError, FsmAgentError
+from fsm_agent.forks import through_forks
 from fsm_agent.history import Block
 from fsm_agent.memory.claims import Claim, busy
 from fsm_agent.memory.written import read_block
@@ -49,7 +49,7 @@ class StoredConversations(ABC):
     def __init__(self, *, lease: float) -> None:
         self.lease = positive(type(self).__name__, "lease", lease)
         self._begin()
-        _STORES.add(self)
+        through_forks(self)
 
     def _begin(self) -> None:
         """Be a store that nobody uses yet."""
@@ -232,26 +232,3 @@ def _renew(store: weakref.ref[StoredConversations], stop: threading.Event, every
             return
         alive.renew()
         del alive
-
-
-_STORES: Final[weakref.WeakSet[StoredConversations]] = weakref.WeakSet()
-_RESTING: Final[list[StoredConversations]] = []
-
-
-def _before_fork() -> None:
-    for store in list(_STORES):
-        store.before_fork()
-        _RESTING.append(store)
-
-
-def _after_fork(*, child: bool) -> None:
-    while _RESTING:
-        _RESTING.pop().after_fork(child=child)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=lambda: _after_fork(child=False),
-        after_in_child=lambda: _after_fork(child=True),
-    )

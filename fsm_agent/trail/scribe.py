@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 import weakref
@@ -13,8 +12,9 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from fsm_agent.errors import TrailError
+from fsm_agent.forks import Forkable, through_forks
 
-__all__ = ["Forkable", "Scribe", "watch"]
+__all__ = ["Closable", "Scribe", "watch"]
 
 Ask = TypeVar("Ask")
 _AT_ONCE: Final = 256
@@ -136,40 +136,23 @@ def _work(queue: SimpleQueue[_Asked[Any] | None]) -> None:
         del taken, asked
 
 
-# ---------------------------------------------------------------- the end of the interpreter, and fork()
+# ---------------------------------------------------------------- the end of the interpreter
 
 
-class Forkable(Protocol):
+class Closable(Forkable, Protocol):
     """A store that lives through `fork` and the end of the interpreter."""
-
-    def before_fork(self) -> None:
-        """Come to rest: close files, finish nothing half."""
-
-    def after_fork(self, *, child: bool) -> None:
-        """Go on; in a child as a new object, with nothing of the parent's."""
 
     def close(self) -> None:
         """As `TrailStore.close`."""
 
 
-_STORES: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
-_RESTING: Final[list[Forkable]] = []
+_STORES: Final[weakref.WeakSet[Closable]] = weakref.WeakSet()
 
 
-def watch(store: Forkable) -> None:
+def watch(store: Closable) -> None:
     """Have `store` told of `fork`, and closed at the end of the interpreter."""
+    through_forks(store)
     _STORES.add(store)
-
-
-def _before_fork() -> None:
-    for store in list(_STORES):
-        store.before_fork()
-        _RESTING.append(store)
-
-
-def _after_fork(*, child: bool) -> None:
-    while _RESTING:
-        _RESTING.pop().after_fork(child=child)
 
 
 def _close_all() -> None:
@@ -178,9 +161,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=lambda: _after_fork(child=False),
-        after_in_child=lambda: _after_fork(child=True),
-    )
