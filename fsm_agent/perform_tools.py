@@ -244,8 +244,8 @@ def returned_result(
     value: Any,
     max_chars: int,
     *,
+    language: Language,
     marker: str | None = None,
-    language: Language = "en",
     seconds: float = 0.0,
 ) -> Result:
     """What a tool returned, as a result: of its text the model sees `max_chars` characters, or the tool's own cap, and then `marker`."""

@@ -177,6 +177,13 @@ def test_a_transition_goes_on_from_where_it_led() -> None:
     assert executing.resolve("paid").then.resolve().then.fire().target is State.PLAN
 
 
+def test_a_result_that_is_cut_says_so_in_the_language_of_the_context() -> None:
+    """As in a run, the mark behind it is not English for a Chinese context."""
+    moment = at(State.EXECUTE, tools=[add], reply=call("add", a=1, b=2), max_result_chars=2, language="zh")
+    after = moment.resolve("三三三").context
+    assert after.results[0].text == "三三\n[已截断：共 3 个字符，这里是前 2 个]"
+
+
 @pytest.mark.parametrize(
     ("said", "event"),
     [

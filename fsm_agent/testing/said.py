@@ -98,7 +98,7 @@ def _result(ctx: Context, call: CheckedCall, effect: CallTools, value: Any) -> R
         value = value()
     if isinstance(value, Exception):
         return failed_result(tool, call, value, language=ctx.language)
-    return returned_result(tool, call, "ok" if value is None else value, max_chars=effect.max_chars)
+    return returned_result(tool, call, "ok" if value is None else value, effect.max_chars, language=ctx.language)
 
 
 def _answered(ctx: Context, effect: AskHuman, given: Any) -> Answered:
