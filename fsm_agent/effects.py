@@ -19,6 +19,7 @@ from fsm_agent.frozen import quick
 
 __all__ = [
     "CAP_REACHED",
+    "FILTERED",
     "Answer",
     "Answered",
     "Approve",
@@ -70,6 +71,13 @@ class Usage:
 NO_USAGE: Final = Usage()
 CAP_REACHED: Final = "cap_reached"
 """Among the repairs of a reply: it is as long as its cap, and no label says that it was cut."""
+FILTERED: Final = frozenset(
+    {
+        *("content_filter", "content_filtered", "refusal"),
+        *("safety", "recitation", "prohibited_content", "blocklist", "spii"),
+    }
+)
+"""What providers say, in small letters, of a reply that a filter of theirs has cut off."""
 
 
 def _in_order(value: Any) -> Any:
@@ -268,6 +276,11 @@ class Replied:
     def may_be_cut(self) -> bool:
         """True when the server says that it was cut, and when it is as long as its cap: then arguments that are missing were cut off."""
         return self.truncated or CAP_REACHED in self.repairs
+
+    @property
+    def filtered(self) -> bool:
+        """True when the server says that a filter of the provider cut it off."""
+        return self.finish.lower() in FILTERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

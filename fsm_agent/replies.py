@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from fsm_agent.dialects.base import FILTERED
 from fsm_agent.dialects.repair.scan import deeper_than_read
-from fsm_agent.effects import CAP_REACHED, RawCall, Replied, Usage
+from fsm_agent.effects import CAP_REACHED, FILTERED, RawCall, Replied, Usage
 from fsm_agent.history import estimate_text, text_of
 from fsm_agent.opaque import is_opaque, merged, opaque_of
 from fsm_agent.tools.plain import well_formed

@@ -8,7 +8,7 @@ from typing import Final
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Pending
-from fsm_agent.dialects.base import FILTERED, Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable, misplaced
+from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Thought, Unreadable, misplaced
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome, Replied
 from fsm_agent.history import minted_id
@@ -48,7 +48,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
             return Step(Event.THOUGHT, noted)
         case Empty():
             return Step(Event.REJECTED, ctx.change(note=texts.empty_reply, note_kind="empty"))
-        case Unreadable(kind="truncated") if ctx.reply.finish.lower() in FILTERED:
+        case Unreadable(kind="truncated") if ctx.reply.filtered:
             return Step(Event.REJECTED, ctx.change(note=texts.filtered, note_kind="content_filter"))
         case Unreadable(kind="truncated"):
             return Step(Event.REJECTED, ctx.change(note=texts.truncated, note_kind="truncated"))
@@ -169,7 +169,7 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
 def _unreadable(ctx: Context, fault: Malformed | None) -> tuple[str, str]:
     """The kind and the text of the refusal of arguments that cannot be read."""
     if fault is None or fault.kind == "truncated":
-        filtered = ctx.reply is not None and ctx.reply.finish.lower() in FILTERED
+        filtered = ctx.reply is not None and ctx.reply.filtered
         return "truncated", ctx.texts.filtered_call if filtered else ctx.texts.truncated_call
     return "malformed", ctx.texts.malformed.format(detail=fault.detail, fix=ctx.texts.not_a_tool_call)
 

@@ -20,7 +20,6 @@ from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
 __all__ = [
-    "FILTERED",
     "Answer",
     "Calls",
     "Dialect",
@@ -38,13 +37,6 @@ __all__ = [
 ]
 
 Purpose = Literal["plan", "answer"]
-FILTERED: Final = frozenset(
-    {
-        *("content_filter", "content_filtered", "refusal"),
-        *("safety", "recitation", "prohibited_content", "blocklist", "spii"),
-    }
-)
-"""What providers say, in small letters, of a reply that a filter of theirs has cut off."""
 # `isinstance` with a pydantic class is slow for what is no instance of it, and most messages are one of these.
 _SYSTEM: Final = Mould(SystemMessage("text"))
 _NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
