@@ -137,7 +137,9 @@ def _host_logger() -> Any:
                 config["logger_factory"]("fsm_agent"), wrapper_class=structlog.stdlib.BoundLogger
             )
         return structlog.get_logger("fsm_agent")
-    if sys.stderr.isatty():
+    if sys.stderr is None:  # a program without a console
+        return silent_logger()
+    if getattr(sys.stderr, "isatty", bool)():  # what a host puts in its place may write only
         return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
     return json_logger(sys.stderr)
 

@@ -324,6 +324,29 @@ def test_without_a_configuration_what_is_no_terminal_gets_json(monkeypatch: pyte
     assert terminal.getvalue().count("r-7") == 2
 
 
+def test_without_a_configuration_any_stream_that_writes_gets_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A host may have put something of its own in the place of standard error, or have none: then nothing goes to its output."""
+    said: list[str] = []
+    monkeypatch.setattr("sys.stderr", WritesOnly(said))
+    Agent(ScriptedModel(["3"])).invoke("x")
+    assert [json.loads(line)["event"] for line in said] == [EVENT_NAME] * 2
+    monkeypatch.setattr("sys.stderr", None)
+    Agent(ScriptedModel(["3"])).invoke("x")
+    assert capsys.readouterr().out == ""
+
+
+class WritesOnly:
+    """What redirects standard error, as little as `print` needs."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.write = said.append
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
