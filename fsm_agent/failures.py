@@ -62,7 +62,7 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
     else:
         # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
         retryable = True
-    said = _said(error)
+    said = _said(error) if status is not None else _with_cause(error)
     overflow = read_overflow(status, getattr(error, "code", None), said)
     words = well_formed(redact_text(said))[:_ERROR_CHARS]
     answered = status is None and any(_had_answered(one) for one in _chain(error))
@@ -148,6 +148,19 @@ def _said(error: Exception) -> str:
     """What an exception of the model call says, with the server's own words where the client leaves them out."""
     words, told = words_of(error), _told(getattr(error, "body", None))
     return words if told in words else f"{words} - {told}"
+
+
+def _with_cause(error: Exception) -> str:
+    """What an exception without a reply says; of a connection that failed also why, and to which server: the client says neither."""
+    said = _said(error)
+    if "Connection" not in type(error).__name__:
+        return said
+    root = words_of([*_chain(error)][-1])
+    url = getattr(getattr(error, "request", None), "url", None)
+    host, port = getattr(url, "host", ""), getattr(url, "port", None)
+    at = f"at {host}:{port}" if port else f"at {host}" if host else ""
+    more = " ".join(part for part in ("" if root in said else root, at) if part)
+    return f"{said} ({more})" if more else said
 
 
 def _told(body: object, depth: int = 4) -> str:

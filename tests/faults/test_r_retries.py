@@ -292,6 +292,16 @@ def test_r04_the_cause_is_in_the_result_however_a_server_puts_it(body: Any, way:
     assert "the prompt" not in result.detail
 
 
+def test_r04_of_a_server_that_is_not_there_the_result_says_which_and_why() -> None:
+    """The client says "Connection error." and no more; a person has to know where to look."""
+    with server([]) as s:
+        gone, address = client(s), s.base_url.removeprefix("http://").removesuffix("/v1")
+    result = run(make(gone, clock=FakeClock(), limits={"max_retries": 0}), "hi")
+    assert result.reason is StopReason.MODEL_FAILED
+    assert "refused" in result.detail
+    assert f"at {address})" in result.detail
+
+
 @pytest.mark.parametrize(
     "trouble",
     [
