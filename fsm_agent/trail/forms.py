@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from fsm_agent.effects import from_data
 from fsm_agent.errors import TrailDamaged
-from fsm_agent.records import Transitioned
 from fsm_agent.trail.codec import record_of, result_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.retold import human_entry, moment
@@ -50,11 +49,8 @@ def _transition(entry: Entry) -> None:
     _require(isinstance(record.error, str), "an error that is no text")
     _require(all(isinstance(one.values, Mapping) for one in record.guards), "values of a guard that are none")
     _require(all(isinstance(one.guard, str) for one in record.guards), "a guard without a name")
-    _require(all(isinstance(one, str) for one in _named(record)), "a name that is none")
-
-
-def _named(record: Transitioned) -> tuple[object, ...]:
-    return (*record.tools, *record.signatures, *record.repairs)
+    names: tuple[object, ...] = (*record.tools, *record.signatures, *record.repairs)
+    _require(all(isinstance(one, str) for one in names), "a name that is none")
 
 
 def _result(entry: Entry) -> None:
@@ -95,10 +91,6 @@ def _decided(entry: Entry) -> None:
     human_entry(entry)
 
 
-def _of_people(entry: Entry) -> None:
-    human_entry(entry)
-
-
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise ValueError(otherwise)
@@ -111,7 +103,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "outcome": _outcome,
     "transition": _transition,
     "decided": _decided,
-    "paused": _of_people,
-    "changed": _of_people,
-    "resumed": _of_people,
+    "paused": human_entry,
+    "changed": human_entry,
+    "resumed": human_entry,
 }
