@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from inspect import getattr_static
+from difflib import get_close_matches
+from inspect import getattr_static, signature
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -20,7 +21,17 @@ from fsm_agent.tools.injection import is_async
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["known", "limits_of", "memory_of", "of_kinds", "reflect_of", "rungs_of", "simpler_of", "temperature_of"]
+__all__ = [
+    "check_keywords",
+    "known",
+    "limits_of",
+    "memory_of",
+    "of_kinds",
+    "reflect_of",
+    "rungs_of",
+    "simpler_of",
+    "temperature_of",
+]
 
 Fits = Callable[[Any], bool]
 
@@ -116,6 +127,35 @@ def known(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, .
         if name not in there:
             raise DefinitionError(f"{what} {name!r} does not exist; there are {', '.join(there)}")
     return names
+
+
+_MEANT: Final[Mapping[str, str]] = {
+    "checkpointer": "store",
+    "instructions": "system",
+    "llm": "model",
+    "max_iterations": "max_steps",
+    "prompt": "system",
+    "recursion_limit": "max_steps",
+    "system_message": "system",
+    "system_prompt": "system",
+}
+"""What is called otherwise elsewhere, by its name there."""
+
+
+def check_keywords(given: Mapping[str, Any], cls: type) -> None:
+    """Raises `DefinitionError` for the first keyword in `given` that the class of agents does not take, with what was meant by it."""
+    taken = signature(cls).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        return
+    names = tuple(taken)
+    for name, value in given.items():
+        if name not in names:
+            meant = _MEANT.get(name) or next(iter(get_close_matches(name, [*names, *Limits.model_fields], n=1)), "")
+            if meant in Limits.model_fields:
+                says = f"{meant} is a limit: write Agent(..., limits=Limits({meant}={value!r}))"
+            else:
+                says = f"did you mean {meant}=?" if meant in names else f"there are {', '.join(names)}"
+            raise DefinitionError(f"an agent has no keyword {name!r}; {says}")
 
 
 def rungs_of(ladder: Iterable[str] | None, simpler: tuple[str, ...], *, withhold: bool = False) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
-"""`Named`: what an agent gets its `from_profile` from."""
+"""`Named`: what an agent gets its `from_profile` from, and its answer to who would copy it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from inspect import signature
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Never, Self, SupportsIndex, cast
 
-from fsm_agent.definition import known, of_kinds
+from fsm_agent.definition import check_keywords, of_kinds
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.limits import Limits
@@ -24,6 +23,11 @@ __all__ = ["Named"]
 
 class Named:
     """Something that is made of a model, tools and the keywords of an agent."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Refuses a keyword that there is not by what was meant; all else is for `__init__`, whose types are those of the class."""
+        check_keywords(named, cls)
+        return super().__new__(cls)
 
     @classmethod
     def from_profile(
@@ -48,9 +52,7 @@ class Named:
         """
         chosen = profile(name)
         of_kinds(base_url=base_url)
-        taken = signature(cls).parameters
-        if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
-            known("keyword", overrides, [one for one in taken if one not in ("model", "tools")])
+        check_keywords(overrides, cls)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
             raise DefinitionError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
         options = chosen.options({"limits": limits, **overrides})
@@ -59,3 +61,10 @@ class Named:
         asked = capped(model, max_tokens or chosen.max_tokens, base_url=base_url)
         made: Any = cls
         return cast(Self, made(asked, chosen.tools(None) if tools is None else tools, **options))
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Never:
+        """Raises `TypeError`: connections, threads and runs under way cannot be copied."""
+        raise TypeError(
+            "an agent cannot be pickled or copied; make it by a function, and call that in each process or wherever another is wanted "
+            "(one agent may be shared by threads)"
+        )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -78,10 +81,44 @@ def test_what_is_wrong_with_an_observer_is_said_of_the_observer(observer: Any, s
         Agent(ScriptedModel(["Hi."]), observers=[print, observer])
 
 
-def test_an_unknown_keyword_of_a_profile_is_refused_by_name() -> None:
-    """What `Agent` does not take is told with what it takes, before a model is made."""
-    with pytest.raises(DefinitionError, match=r"keyword 'bogus' does not exist; there are limits, system, .*origin"):
-        Agent.from_profile("native", "no such model", bogus=1)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bogus": 1}, r"no keyword 'bogus'; there are model, tools, limits, system, .*origin"),
+        ({"system_prompt": "Be brief."}, r"no keyword 'system_prompt'; did you mean system=\?"),
+        ({"prompt": "Be brief."}, r"no keyword 'prompt'; did you mean system=\?"),
+        ({"aprove": print}, r"no keyword 'aprove'; did you mean approve=\?"),
+        ({"max_steps": 3}, r"max_steps is a limit: write Agent\(\.\.\., limits=Limits\(max_steps=3\)\)"),
+        ({"max_iterations": 3}, r"write Agent\(\.\.\., limits=Limits\(max_steps=3\)\)"),
+        ({"tool_timout": 3}, r"tool_timeout is a limit"),
+    ],
+    ids=str,
+)
+def test_an_unknown_keyword_is_refused_with_what_was_meant(given: dict[str, Any], says: str) -> None:
+    """What `Agent` does not take is told with what to write instead, with a profile too, and before a model is made."""
+    with pytest.raises(DefinitionError, match=says):
+        Agent("no such model", **given)
+    with pytest.raises(DefinitionError, match=says):
+        Agent.from_profile("native", "no such model", **given)
+
+
+def test_a_class_of_ones_own_may_take_what_it_likes() -> None:
+    """The keywords that are judged are those of the class that is called; of what it hands on, Python says what does not fit."""
+
+    class Clerk(Agent):
+        def __init__(self, desk: str, **more: Any) -> None:
+            super().__init__(ScriptedModel(["Hi."]), system=f"You sit at {desk}.", **more)
+
+    assert Clerk(desk="three", name="clerk").setup.system == "You sit at three."
+    with pytest.raises(TypeError, match="prompt"):
+        Clerk(desk="three", prompt="Be brief.")
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_who_copies_an_agent_is_told_what_to_do_instead(copied: Callable[[Agent], Any]) -> None:
+    """Threads and connections cannot be copied: it is said by name, and with another way."""
+    with pytest.raises(TypeError, match=r"an agent cannot be pickled or copied; make it by a function"):
+        copied(Agent(ScriptedModel(["Hi."])))
 
 
 def test_an_agent_of_a_profile_may_have_a_name() -> None:
