@@ -91,6 +91,7 @@ def test_what_is_wrong_with_an_observer_is_said_of_the_observer(observer: Any, s
         ({"max_steps": 3}, r"max_steps is a limit: write Agent\(\.\.\., limits=Limits\(max_steps=3\)\)"),
         ({"max_iterations": 3}, r"write Agent\(\.\.\., limits=Limits\(max_steps=3\)\)"),
         ({"tool_timout": 3}, r"tool_timeout is a limit"),
+        ({"token_buget": "sk-not-to-be-shown"}, r"Limits\(token_budget=\.\.\.\)"),
     ],
     ids=str,
 )
