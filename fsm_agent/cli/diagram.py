@@ -17,6 +17,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import Row
 from fsm_agent.trail import Entry
+from fsm_agent.trail.forms import reading
 
 __all__ = ["Place", "recorded", "show_diagram", "show_diff", "show_policy"]
 
@@ -93,7 +94,8 @@ def recorded(store: str | None, run: str) -> tuple[tuple[Entry, ...], Limits]:
     """
     with stored_run(store, run) as stored:
         entries = stored.story.entries
-    return entries, Limits(**entries[0].body["setup"]["limits"])
+    with reading(entries[0]):
+        return entries, Limits(**entries[0].body["setup"]["limits"])
 
 
 def _put(drawn: TextDiagram | PngDiagram, place: Place) -> None:

@@ -19,6 +19,7 @@ from fsm_agent.redact import redact
 from fsm_agent.testing.asserts import told as told_run
 from fsm_agent.testing.code import Code, call_of, literal
 from fsm_agent.trail.entries import Entry
+from fsm_agent.trail.forms import reading
 from fsm_agent.trail.story import Act, Story, told
 from fsm_agent.trail.toolset import parameters_of
 
@@ -50,17 +51,19 @@ def as_test(entries: Sequence[Entry], *, secrets: bool = False) -> str:
     """The text of a pytest file with one test, which replays the run of these entries with scripts and holds its path, reason and answer.
 
     Raises `fsm_agent.errors.RunError` for a run that scripts cannot replay (it has not ended, was cancelled, crashed, forked or changed,
-    or follows from code that no trail holds), and, without `secrets`, for one that holds what looks like a secret.
+    or follows from code that no trail holds), and, without `secrets`, for one that holds what looks like a secret; `TrailDamaged` for what
+    no trail of an agent holds.
     """
     story = told(entries)
-    _check(story)
-    draft = _Draft(story)
+    with reading(story.entries[0]):
+        _check(story)
+        draft = _Draft(story)
+        result = draft.played()
     held = [story.header["task"], draft.seen]
     if not secrets and redact(held) != held:
         raise RunError(
             "the run holds what looks like a secret, and a test of it would too: give --unredacted to write it all the same"
         )
-    result = draft.played()
     taken, recorded = [
         [(one.source, one.event, one.target) for one in run] for run in (result.transitions, story.transitions)
     ]
@@ -119,12 +122,11 @@ class _Draft:
         self.limits = Limits(**self.setup["limits"])
         self._now = 0.0
         for act in story.acts:
-            self._take(act)
+            if act.outcome is not None:
+                with reading(act.outcome):
+                    self._take(act, act.outcome.body)
 
-    def _take(self, act: Act) -> None:
-        if act.outcome is None:
-            return
-        body = act.outcome.body
+    def _take(self, act: Act, body: Mapping[str, Any]) -> None:
         match body["kind"]:
             case "replied":
                 self.model.append(self._after(body["at"], self._replied(body)))

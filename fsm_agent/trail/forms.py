@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from fsm_agent.effects import from_data
-from fsm_agent.errors import TrailDamaged
+from fsm_agent.errors import FsmAgentError, TrailDamaged
 from fsm_agent.trail.codec import record_of, result_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.retold import human_entry, moment
 
-__all__ = ["check_form"]
+__all__ = ["check_form", "reading"]
 
 _COUNTED: Final = (
     "seq", "step", "tokens", "estimated_tokens", "model_calls", "tool_calls", "failures", "elapsed_ms", "at",
@@ -24,12 +25,27 @@ def check_form(entry: Entry) -> None:
         moment(entry.time)
         _CHECKS[entry.kind](entry)
     except Exception as error:  # a body that was tampered with can fail in any way; it is named
-        said = str(error).partition("\n")[0]
-        raise TrailDamaged(
-            f"holds what no entry of the kind {entry.kind!r} can: {type(error).__name__}: {said}",
-            run_id=entry.run_id,
-            seq=entry.seq,
-        ) from error
+        raise _unfit(entry, error) from error
+
+
+@contextmanager
+def reading(entry: Entry) -> Iterator[None]:
+    """Around what reads of an entry more than `check_form` looks at: `TrailDamaged` names the entry where that fails."""
+    try:
+        yield
+    except FsmAgentError:
+        raise
+    except Exception as error:
+        raise _unfit(entry, error) from error
+
+
+def _unfit(entry: Entry, error: Exception) -> TrailDamaged:
+    said = str(error).partition("\n")[0]
+    return TrailDamaged(
+        f"holds what no entry of the kind {entry.kind!r} can: {type(error).__name__}: {said}",
+        run_id=entry.run_id,
+        seq=entry.seq,
+    )
 
 
 def _header(entry: Entry) -> None:
@@ -74,7 +90,8 @@ def _started(entry: Entry) -> None:
     effect = body["effect"]
     _require(isinstance(effect, str) and isinstance(body.get("purpose", ""), str), "a name that is none")
     for name in ("attempt", "seconds"):
-        _require(isinstance(body.get(name) or 0, int | float), "a count that is none")
+        _require(isinstance(body.get(name, 0), int | float), "a count that is none")
+    _require(effect != "wait" or "seconds" in body, "a wait without its time")
     if effect == "call_model":
         _require("purpose" in body and "attempt" in body, "a call of the model without its purpose")
     if effect in ("call_tools", "ask_human"):

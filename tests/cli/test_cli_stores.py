@@ -317,9 +317,37 @@ def test_a_trail_written_anew_with_nonsense_is_named_by_whoever_shows_it(
     wrong = next(one for one in entries if one["kind"] == kind)
     wrong["body"] |= nonsense
     other = _anew(room, run_id, entries)
-    for command in (["show"], ["show", "--json"], ["export"], ["export", "-f", "csv"], ["diagram", "--run"]):
+    shown = (["show"], ["show", "--json"], ["export"], ["export", "-f", "csv"], ["diagram", "--run"], ["trail-to-test"])
+    for command in shown:
         said = error_of(other.on(*command, run_id))
         assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "nonsense", "command"),
+    [
+        ("header", {"setup": None}, "trail-to-test"),
+        ("header", {"setup": {"limits": {}, "tools": [{"name": ["send"]}]}}, "trail-to-test"),
+        ("header", {"language": [1]}, "trail-to-test"),
+        ("outcome", {"at": "late"}, "trail-to-test"),
+        ("outcome", {"calls": [3]}, "trail-to-test"),
+        ("header", {"setup": None}, "diagram --run"),
+        ("header", {"setup": {"limits": 3}}, "diagram --run"),
+    ],
+)
+def test_what_a_test_and_a_picture_are_made_of_is_named_where_it_is_nonsense(
+    room: Room, kind: str, nonsense: dict[str, Any], command: str
+) -> None:
+    """A test reads more of an entry than what shows it, and a picture the limits: the entry is named all the same."""
+    room.run(["Hello."], "--deadline", "100")
+    (run_id,) = room.ids()
+    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
+        entries = [json.loads(one.text) for one in trails.read(run_id)]
+    wrong = next(one for one in entries if one["kind"] == kind)
+    wrong["body"] |= nonsense
+    other = _anew(room, run_id, entries)
+    said = error_of(other.on(*command.split(), run_id))
+    assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said
 
 
 def test_a_run_written_anew_with_an_origin_that_no_command_writes_is_not_gone_on_with(room: Room) -> None:
