@@ -230,6 +230,7 @@ def _tools(
 def _table(
     *,
     limits: GivenLimits,
+    profile: options.OfProfile = None,
     table: options.TableSpec = None,
     env_file: options.EnvFile = None,
     as_json: options.Json = False,
@@ -237,7 +238,7 @@ def _table(
     debug: options.Debug = False,
 ) -> None:
     """Print the table of the machine: every transition, and what each guard says under the limits as configured."""
-    configured = _limits(limits, env_file)
+    configured = _limits(limits, env_file, profile)
     from fsm_agent.cli import listing, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
     listing.show_table(configured, toolbox.rows_of(table), as_json=as_json, markdown=markdown)
@@ -264,6 +265,7 @@ def _show_limits(
 def _verify(
     *,
     limits: GivenLimits,
+    profile: options.OfProfile = None,
     table: options.TableSpec = None,
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Count the model calls of a memory that asks for summaries.")
@@ -275,12 +277,13 @@ def _verify(
     debug: options.Debug = False,
 ) -> None:
     """Prove that every run ends under these limits, and print the worst case. Ends with 1 when something is wrong."""
-    configured = _limits(limits, env_file)
+    configured = _limits(limits, env_file, profile)
     from fsm_agent.cli import policy_file, toolbox, verify  # noqa: PLC0415 - the engine, for commands that show it
 
     rules = policy_file.policy_from(policy)
     rows = toolbox.rows_of(table)
-    if not verify.show_certificate(configured, rows, summaries=summaries, most=most, policy=rules, as_json=as_json):
+    parts = verify.parts_of(profile, rules, summaries=summaries)
+    if not verify.show_certificate(configured, rows, parts, most=most, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -299,6 +302,7 @@ def _diagram(
         str | None,
         typer.Option("--run", metavar="RUN", help="Draw this run into it, under its own limits.", show_default=False),
     ] = None,
+    profile: options.OfProfile = None,
     policy: options.PolicyFile = None,
     table: options.TableSpec = None,
     store: options.Store = None,
@@ -306,7 +310,7 @@ def _diagram(
     debug: options.Debug = False,
 ) -> None:
     """Draw the machine with the limits as configured, or a tool policy: Mermaid, DOT, SVG, PNG, Markdown or CSV."""
-    configured = _limits(limits, env_file)
+    configured = _limits(limits, env_file, profile)
     from fsm_agent.cli import diagram, policy_file, toolbox  # noqa: PLC0415 - the engine, for commands that show it
 
     rules = policy_file.policy_from(policy)

@@ -30,6 +30,7 @@ __all__ = [
     "Memory",
     "Model",
     "Most",
+    "OfProfile",
     "Output",
     "PolicyFile",
     "Profile",
@@ -143,6 +144,15 @@ Profile = Annotated[
         "--profile",
         metavar="NAME",
         help="An agent by name (fsm-agent profiles): its limits, dialect, memory and tools, where no other option says otherwise.",
+        show_default=False,
+    ),
+]
+OfProfile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="For an agent by name (fsm-agent profiles), where no other option says otherwise.",
         show_default=False,
     ),
 ]

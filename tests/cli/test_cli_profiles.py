@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from fsm_agent import Agent
+from fsm_agent.observe import silent_logger
 from fsm_agent.profiles import NAMES, profile
-from fsm_agent.testing import call, server
+from fsm_agent.testing import ScriptedModel, call, server
 from tests.cli.kit import Done, environment, fsm
 from tests.cli.room import error_of
 from tests.profiles.kit import act, done, finish, react
@@ -249,3 +252,24 @@ def test_an_example_is_of_a_profile_and_alone() -> None:
     """Without a profile there is none, and a task beside it is refused."""
     assert "--profile NAME" in error_of(fsm("run", "--example"))
     assert "leave TASK out" in error_of(fsm("run", "go", "--profile", "native", "--example"))
+
+
+# ---------------------------------------------------------------- what is proved and drawn of one
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_proved_of_a_profile_is_what_its_agent_proves(name: str) -> None:
+    """`verify --profile` explores the loop of the agent that `run --profile` makes: its limits, ladder, tools, memory and reflection."""
+    proved = Agent.from_profile(name, ScriptedModel([]), logger=silent_logger()).verify().to_data()
+    printed = fsm("verify", "--profile", name, "--json").document
+    assert {**printed, "seconds": 0} == {**json.loads(json.dumps(proved)), "seconds": 0}
+
+
+def test_the_table_and_the_picture_of_a_profile_have_its_limits() -> None:
+    """An option of a limit wins over the profile, as for `run`; a profile that there is not is refused."""
+    assert "pass 18000" in fsm("table", "--profile", "breaker", "--markdown").out
+    assert "at least 6 steps" in fsm("diagram", "--profile", "session", "--detail", "sentences").out
+    wins = fsm("diagram", "--profile", "session", "--max-steps", "4", "--detail", "sentences").out
+    assert "at least 4 steps" in wins
+    for command in ("table", "diagram", "verify"):
+        assert "profile 'lazy' does not exist" in error_of(fsm(command, "--profile", "lazy"))
