@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -106,8 +107,16 @@ def check_table(header: Entry, machine: Machine) -> None:
     has = " and ".join(named) or f"the rows {'; '.join(kept['rows'])}"
     raise TrailVersion(
         f"run {header.run_id!r} went by a table of its own, with {has}, which is not the table here: give the agent that has it "
-        "(Agent(..., table=...), or --table MODULE:ATTR)"
+        f"(Agent(..., table=...), or {_table_option(header)})"
     )
+
+
+def _table_option(header: Entry) -> str:
+    """The option of the command that names the table, as far as the trail says which: nothing is imported because a trail names it."""
+    origin = header.body.get("origin")
+    spec = origin.get("table") if isinstance(origin, Mapping) else None
+    known = isinstance(spec, str) and re.fullmatch(r"[\w.]+:[\w.]+(\(\))?", spec)
+    return f"--table {spec}, which it says it began with" if known else "--table MODULE:ATTR"
 
 
 def check_schema(header: Entry) -> None:
