@@ -20,6 +20,7 @@ from langchain_core.runnables.config import merge_configs
 from fsm_agent.dialects import is_local
 from fsm_agent.errors import ModelError
 from fsm_agent.limits import Limits
+from fsm_agent.unstreamed import aeither, either
 from fsm_agent.wire import attach
 
 __all__ = ["Prepared", "capped", "key_from", "name_of", "patient", "prepare", "resolve"]
@@ -219,10 +220,10 @@ def _single_request(model: Any, timeout: float | None) -> BaseChatModel:
     update: dict[str, Any] = {"max_retries": 0}
     if model.root_client is not None:
         client = model.root_client.with_options(**options)
-        update |= {"root_client": client, "client": client.chat.completions}
+        update |= {"root_client": client, "client": either(client.chat.completions)}
     if model.root_async_client is not None:
         client = model.root_async_client.with_options(**options)
-        update |= {"root_async_client": client, "async_client": client.chat.completions}
+        update |= {"root_async_client": client, "async_client": aeither(client.chat.completions)}
     if model.stream_usage is None:
         # A server of one's own reports the usage of a stream only when it is asked for.
         update["stream_usage"] = True

@@ -1173,3 +1173,54 @@ def test_m10_a_piece_of_a_streamed_call_is_not_executed_as_a_call(
     with server([fault.raw_stream(*events, end, "[DONE]"), "done"]) as s:
         result = run(make(client(s), [purge, keep], limits={"max_parallel": 1}), "purge", way)
     assert (result.answer, ran) == ("done", done)
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_m10_a_whole_reply_is_read_where_a_stream_was_asked_for(way: str) -> None:
+    """A server or proxy that knows no streams answers with one JSON body: it is read as it is, calls and all, and asked for once."""
+    ledger = Ledger()
+    plain = reply("Done.", finish_reason=None, usage=None)
+    script = [reply("Wait.", call("lookup", q="1"), call("lookup", q="2")), call("lookup", q="3"), plain]
+    with server([fault.not_streamed(one) for one in script]) as s:
+        agent = make(client(s), [one_field(ledger)], limits={"max_parallel": 1})
+        result = run(agent, "look", way)
+    assert (result.status, result.answer, s.count) == (Status.COMPLETED, "Done.", 3)
+    assert ledger.entries == [{"q": "1"}, {"q": "2"}, {"q": "3"}]
+    assert result.usage.estimated < result.usage.total
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_m10_a_whole_reply_that_was_cut_runs_nothing_though_a_stream_was_asked_for(way: str) -> None:
+    """What is read of it is strict, as of any other."""
+    ledger = Ledger()
+    cut = reply("", Call("purge", '{"scope": "tm'), finish_reason="length")
+    with server([fault.not_streamed(cut), "sorry"]) as s:
+        result = run(make(client(s), [purge_of(ledger)]), "clean up", way)
+    assert (result.answer, len(ledger)) == ("sorry", 0)
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"error": {"message": "no credit left", "code": 402}}', "no credit left"),
+        ('{"detail": "nothing"}', "No generation chunks"),
+        ("[]", "No generation chunks"),
+        ('{"choices": [3]}', "No generation chunks"),
+        ("no JSON", "No generation chunks"),
+    ],
+)
+def test_m10_a_body_that_is_no_reply_is_a_failure_where_a_stream_was_asked_for(way: str, body: str, said: str) -> None:
+    """The run ends with what the server said, typed."""
+    with server([forever(fault.raw(body))]) as s:
+        result = run(make(client(s)), "hi", way)
+    assert result.reason is StopReason.MODEL_FAILED
+    assert said in result.detail
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_m10_a_stream_under_the_label_of_json_is_read(way: str) -> None:
+    """The body counts, not what the server calls it."""
+    with server([fault.wrong_content_type(reply("Hello."), "application/json")]) as s:
+        result = run(make(client(s)), "hi", way)
+    assert (result.answer, s.count) == ("Hello.", 1)
