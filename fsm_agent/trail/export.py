@@ -112,7 +112,9 @@ def to_otel(entries: Sequence[Entry], exporter: SpanExporter, *, unredacted: boo
 
     The names are those of its conventions for generative AI: `invoke_agent` over `chat` and `execute_tool`. Prompts are in no
     trail; arguments and results of tools are left out, as the conventions ask, unless `unredacted`. The ids follow from that of the
-    run, so a second export gives the same ones. Raises `DefinitionError` without the extra `otel`.
+    run, so a second export gives the same ones. A fork is linked to the run whose past it has, which is told there.
+
+    Raises `DefinitionError` without the extra `otel`.
     """
     export_spans(entries, exporter, content=unredacted)
 

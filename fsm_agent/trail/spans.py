@@ -18,7 +18,7 @@ from fsm_agent.trail.story import Act, Called, Story, told
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Link, Tracer
 
 __all__ = ["OtlpLines", "export_spans"]
 
@@ -58,13 +58,21 @@ def _ids(run_id: str) -> Any:
             self._spans = 0
 
         def generate_trace_id(self) -> int:
-            return int.from_bytes(hashlib.sha256(f"trace {run_id}".encode()).digest()[:16]) or 1
+            return _trace_id(run_id)
 
         def generate_span_id(self) -> int:
             self._spans += 1
-            return int.from_bytes(hashlib.sha256(f"span {self._spans} {run_id}".encode()).digest()[:8]) or 1
+            return _span_id(run_id, self._spans)
 
     return Ids()
+
+
+def _trace_id(run_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"trace {run_id}".encode()).digest()[:16]) or 1
+
+
+def _span_id(run_id: str, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"span {number} {run_id}".encode()).digest()[:8]) or 1
 
 
 def _ns(time: float) -> int:
@@ -84,11 +92,17 @@ class _Timed:
 
 
 class _Writer:
-    """Writes one run: the span of the run, and below it one for each effect, or for each call of a batch."""
+    """Writes one run: the span of the run, and below it one for each effect, or for each call of a batch.
+
+    What a fork has of another run stands in the trace of that run, and only there: the span of the fork is linked to it.
+    """
 
     def __init__(self, tracer: Tracer, story: Story, *, content: bool) -> None:
         self._tracer = tracer
         self._story = story
+        self._forked: Mapping[str, Any] = story.header.get("forked") or {}
+        kept = self._forked.get("seq", 0)
+        self._acts = [act for act in story.acts if act.transition is None or act.transition.body["seq"] > kept]
         self._content = content
         self._last = story.entries[-1].time
         origin = story.origin
@@ -102,9 +116,11 @@ class _Writer:
         from opentelemetry import trace  # noqa: PLC0415 - an extra
 
         header = self._story.entries[0]
-        root = self._tracer.start_span("invoke_agent", start_time=_ns(header.time), attributes=self._of_run())
+        root = self._tracer.start_span(
+            "invoke_agent", start_time=_ns(header.time), attributes=self._of_run(), links=self._links()
+        )
         below = trace.set_span_in_context(root)
-        for act in self._story.acts:
+        for act in self._acts:
             for timed in self._spans(act):
                 span = self._tracer.start_span(
                     timed.name,
@@ -121,6 +137,16 @@ class _Writer:
         if records and records[-1].target is State.ABORT:
             self._fail(root, str(records[-1].reason or "internal_error"))
         root.end(_ns(self._last))
+
+    def _links(self) -> list[Link]:
+        """To the span of the run that this one was forked from."""
+        from opentelemetry.trace import Link, SpanContext, TraceFlags  # noqa: PLC0415 - an extra
+
+        if not self._forked:
+            return []
+        run = self._forked["run"]
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+        return [Link(SpanContext(_trace_id(run), _span_id(run, 1), is_remote=True, trace_flags=sampled))]
 
     @staticmethod
     def _fail(span: Any, error: str) -> None:
@@ -145,7 +171,7 @@ class _Writer:
     def _of_run(self) -> dict[str, Any]:
         story, header = self._story, self._story.header
         records = story.transitions
-        replies = [act.outcome.body for act in story.acts if act.outcome is not None]
+        replies = [act.outcome.body for act in self._acts if act.outcome is not None]
         usage = [one["usage"] for one in replies if isinstance(one.get("usage"), Mapping)]
         found: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_agent",
@@ -159,8 +185,8 @@ class _Writer:
             found["gen_ai.request.model"] = self._model
         if header["thread_id"] is not None:
             found["gen_ai.conversation.id"] = header["thread_id"]
-        if forked := header.get("forked"):
-            found["fsm.run.forked_from"], found["fsm.run.forked_at"] = forked["run"], forked["seq"]
+        if self._forked:
+            found["fsm.run.forked_from"], found["fsm.run.forked_at"] = self._forked["run"], self._forked["seq"]
         if records:
             found["fsm.run.state"] = str(records[-1].target)
         if story.reason is not None:
@@ -286,6 +312,10 @@ def _otlp(span: ReadableSpan) -> dict[str, Any]:
         ],
         "status": {"code": span.status.status_code.value},
     }
+    if span.links:
+        found["links"] = [
+            {"traceId": f"{one.context.trace_id:032x}", "spanId": f"{one.context.span_id:016x}"} for one in span.links
+        ]
     if span.parent is not None:
         found["parentSpanId"] = f"{span.parent.span_id:016x}"
     return found

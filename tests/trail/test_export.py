@@ -129,15 +129,28 @@ def test_the_span_of_a_run_says_why_it_ended(script: list[object], limits: dict[
     assert attributes_of(root)["fsm.run.reason"] == reason
 
 
-def test_the_span_of_a_fork_says_whose_past_it_has() -> None:
-    """What the run that it was forked from did stands in both traces; the fork's names that run, and the transition."""
+def test_a_fork_is_linked_to_the_run_whose_past_it_has_and_repeats_none_of_it() -> None:
+    """What the other run did and cost stands in its trace alone; the fork's names that run and the transition, and has what came after."""
     pytest.importorskip("opentelemetry.sdk")
-    agent = Agent(ScriptedModel([OSLO, "Seen."]), [look], store=MemoryTrail(), logger=silent_logger())
+    store = MemoryTrail()
+    agent = Agent(ScriptedModel([OSLO, "Seen."]), [look], store=store, logger=silent_logger())
     agent.invoke("Look around", {"configurable": {"run_id": "r"}})
-    made = fork(agent.journal, "r", at=1, new_run_id="again")
-    forked = attributes_of(spans_of(to_otlp(agent.journal.entries(made)))[0])
-    assert (forked["fsm.run.forked_from"], forked["fsm.run.forked_at"]) == ("r", "1")
-    assert "fsm.run.forked_from" not in attributes_of(spans_of(to_otlp(agent.journal.entries("r")))[0])
+    whole = spans_of(to_otlp(agent.journal.entries("r")))
+    made = fork(agent.journal, "r", at=4, new_run_id="again")
+    (forked,) = spans_of(to_otlp(agent.journal.entries(made)))
+    told = attributes_of(forked)
+    assert (told["fsm.run.forked_from"], told["fsm.run.forked_at"]) == ("r", "4")
+    assert (told["gen_ai.usage.input_tokens"], forked["events"]) == ("0", [])
+    assert forked["links"] == [{"traceId": whole[0]["traceId"], "spanId": whole[0]["spanId"]}]
+    assert "fsm.run.forked_from" not in attributes_of(whole[0])
+    assert "links" not in whole[0]
+    Agent(ScriptedModel([reply("It is there.", usage=(7, 2))]), [look], store=store, logger=silent_logger()).resume(
+        made
+    )
+    root, *below = spans_of(to_otlp(agent.journal.entries(made)))
+    assert [span["name"] for span in below] == ["chat scripted"]
+    assert attributes_of(root)["gen_ai.usage.input_tokens"] == "7"
+    assert root["spanId"] == forked["spanId"]
 
 
 class Nameless(ScriptedModel):
