@@ -15,7 +15,7 @@ from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
-from fsm_agent.cli.origin import agent_of, code_of, limits_of, order_of
+from fsm_agent.cli.origin import agent_of, code_of, order_of
 from fsm_agent.cli.retell import call_text
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
@@ -27,7 +27,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.records import Request, RunResult
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
-from fsm_agent.trail.changes import Change
+from fsm_agent.trail.changes import Change, newest_limits
 from fsm_agent.trail.retold import moment
 from fsm_agent.trail.store import RunInfo
 from fsm_agent.trail.story import told
@@ -79,7 +79,7 @@ def change_of(settings: Sequence[str], stored: Stored) -> Change | None:
         given[name] = switched_off(name, value)
     if not given:
         return None
-    limits = limits_of(stored).replace(**given).model_dump(mode="json")
+    limits = newest_limits(stored.story.entries).replace(**given).model_dump(mode="json")
     return Change(limits={name: limits[name] for name in given})
 
 

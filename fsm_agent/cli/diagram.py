@@ -17,6 +17,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import Row
 from fsm_agent.trail import Entry
+from fsm_agent.trail.changes import newest_limits
 from fsm_agent.trail.forms import reading
 
 __all__ = ["Place", "recorded", "show_diagram", "show_diff", "show_policy"]
@@ -88,14 +89,14 @@ def show_diff(first: str, second: str, place: Place, *, rows: Sequence[Row], sto
 
 
 def recorded(store: str | None, run: str) -> tuple[tuple[Entry, ...], Limits]:
-    """The entries of a stored run, checked, and the limits that it had.
+    """The entries of a stored run, checked, and the limits that it had last.
 
     Raises `RunError` without a store, `UnknownRun`, and `TrailError` for a trail that is damaged or locked.
     """
     with stored_run(store, run) as stored:
         entries = stored.story.entries
     with reading(entries[0]):
-        return entries, Limits(**entries[0].body["setup"]["limits"])
+        return entries, newest_limits(entries)
 
 
 def _put(drawn: TextDiagram | PngDiagram, place: Place) -> None:

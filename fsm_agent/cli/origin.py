@@ -19,7 +19,6 @@ from fsm_agent.cli.toolbox import load, said, table_of, toolbox
 from fsm_agent.context import Setup
 from fsm_agent.dialects import dialect_for, is_local
 from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError, TrailDamaged
-from fsm_agent.limits import Limits
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Window
 from fsm_agent.policy import ToolPolicy
@@ -28,12 +27,12 @@ from fsm_agent.profiles.session import REDIS_URL
 from fsm_agent.table import Table
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
+from fsm_agent.trail.changes import newest_limits
 
 __all__ = [
     "Origin",
     "agent_of",
     "code_of",
-    "limits_of",
     "machine_of",
     "order_of",
     "place_of",
@@ -104,15 +103,6 @@ def _conversations(origin: Origin, environ: Mapping[str, str]) -> str | None:
     return here if here and origin.conversations == public(here) else origin.conversations
 
 
-def limits_of(stored: Stored) -> Limits:
-    """The limits that the run is under now: those that it began with, and what was changed since."""
-    limits = Limits(**stored.story.header["setup"]["limits"])
-    for entry in stored.story.entries:
-        if entry.kind == "changed" and entry.body.get("limits"):
-            limits = limits.replace(**entry.body["limits"])
-    return limits
-
-
 def policy_of(stored: Stored) -> ToolPolicy | None:
     """The tool policy that the run began with, and is under as long as it lasts."""
     rules = stored.story.header["setup"].get("policy")
@@ -152,7 +142,7 @@ def order_of(stored: Stored, given: Given) -> Order:
         task=str(stored.story.header["task"]),
         choice=_choice(origin, given, os.environ),
         tools=_tools(origin, given),
-        limits=limits_of(stored),
+        limits=newest_limits(stored.story.entries),
         dialect=origin.dialect,
         system=origin.system,
         language=language,
@@ -197,7 +187,7 @@ def setup_of(stored: Stored, given: Given) -> Setup:
     origin = Origin.of(stored)
     of_profile = None if origin.profile is None else profile_named(origin.profile)
     return Setup(
-        limits=limits_of(stored),
+        limits=newest_limits(stored.story.entries),
         tools=_tools(origin, given),
         dialect=dialect_for(origin.dialect or (of_profile.dialect if of_profile else None), origin.model),
         memory=memory_of(origin.memory) or (of_profile.memory if of_profile else Window()),

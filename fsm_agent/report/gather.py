@@ -24,6 +24,7 @@ from fsm_agent.report.reading import read
 from fsm_agent.report.steps import steps_of, turns_of, written_out
 from fsm_agent.table import Row
 from fsm_agent.trail.audit import Audit, audit
+from fsm_agent.trail.changes import newest_limits
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.export import redacted
 from fsm_agent.trail.fold import Folded, Turned, fold
@@ -45,7 +46,7 @@ def gathered(
     found = read(journal, run_id)
     folded, turned, why = _folded(found.entries, setup, machine)
     shown = found.entries if unredacted else [replace(one, body=redacted(one.body)) for one in found.entries]
-    story, limits = told(shown), _limits(shown[0])
+    story, limits = told(shown), _limits(shown)
     running = _running(journal, run_id)
     records, header = story.transitions, shown[0].body
     last = records[-1] if records else None
@@ -143,10 +144,10 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _limits(header: Entry) -> Limits | None:
+def _limits(entries: Sequence[Entry]) -> Limits | None:
     try:
-        return Limits(**header.body["setup"]["limits"])
-    except (KeyError, TypeError, ValueError):
+        return newest_limits(entries)
+    except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 

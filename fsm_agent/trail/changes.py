@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -10,15 +10,17 @@ from fsm_agent import memory as memories
 from fsm_agent.context import Context
 from fsm_agent.effects import Call
 from fsm_agent.errors import DefinitionError, RunError
+from fsm_agent.limits import Limits
 from fsm_agent.memory import Memory
 from fsm_agent.memory.views import is_memory
 from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.signature import signature
 from fsm_agent.tools.spec import Invalid
+from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.header import describe, rebuilt
 
-__all__ = ["Change", "changed", "with_tools"]
+__all__ = ["Change", "changed", "newest_limits", "with_tools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,15 @@ def changed(ctx: Context, change: Change) -> Context:
         _edited(ctx, call, change.arguments[call.id]) if call.id in change.arguments else call for call in ctx.calls
     )
     return ctx.change(setup=setup, calls=calls)
+
+
+def newest_limits(entries: Sequence[Entry]) -> Limits:
+    """The limits that a run is under now: those that it began with, and what was changed since. Raises as `Limits`."""
+    limits = Limits(**entries[0].body["setup"]["limits"])
+    for entry in entries:
+        if entry.kind == "changed" and entry.body.get("limits"):
+            limits = limits.replace(**entry.body["limits"])
+    return limits
 
 
 def with_tools(ctx: Context, tools: Registry) -> Context:

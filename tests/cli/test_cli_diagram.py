@@ -15,6 +15,7 @@ from fsm_agent.observe import silent_logger
 from fsm_agent.table import TABLE
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.trail import SQLiteTrail
+from fsm_agent.trail.changes import Change
 from tests.cli.kit import SECONDS, command, environment, fsm
 
 
@@ -44,6 +45,19 @@ def test_the_machine_is_drawn_with_the_limits_of_the_command_line() -> None:
     assert done.out == diagram("mermaid", limits=Limits(max_steps=77, token_budget=None))
     assert fsm("diagram", env={"FSM_AGENT_MAX_STEPS": "78"}).out == diagram("mermaid", limits=Limits(max_steps=78))
     assert "at least 5 steps were taken" in fsm("diagram", "--detail", "sentences", "--max-steps", "5").out
+
+
+def test_a_run_that_was_given_other_limits_is_drawn_with_those(tmp_path: Path) -> None:
+    """Its newest limits are the ones that stopped it, or did not; the report shows the same."""
+    model = ScriptedModel([call("look", number=1), "done"])
+    agent = Agent(model, [look], limits=Limits(max_steps=1), store=tmp_path / "runs.db", logger=silent_logger())
+    agent.pause_at("DECIDE").invoke("look", {"configurable": {"run_id": "r"}})
+    assert agent.pause_at().resume("r", change=Change(limits={"max_steps": 77})).ok
+    kept = ("--store", str(tmp_path / "runs.db"))
+    drawn = fsm("diagram", "--run", "r", "--detail", "sentences", *kept).out
+    assert "at least 77 steps were taken" in drawn
+    assert "at least 1 steps" not in drawn
+    assert "at least 77 steps were taken" in fsm("report", "r", *kept).out
 
 
 @pytest.mark.parametrize(
