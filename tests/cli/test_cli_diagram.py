@@ -54,7 +54,7 @@ def test_a_run_that_was_given_other_limits_is_drawn_with_those(tmp_path: Path) -
     agent.pause_at("DECIDE").invoke("look", {"configurable": {"run_id": "r"}})
     assert agent.pause_at().resume("r", change=Change(limits={"max_steps": 77})).ok
     kept = ("--store", str(tmp_path / "runs.db"))
-    drawn = fsm("diagram", "--run", "r", "--detail", "sentences", *kept).out
+    drawn = fsm("diagram", "--run", "r", "-f", "markdown", *kept).out
     assert "at least 77 steps were taken" in drawn
     assert "at least 1 steps" not in drawn
     assert "at least 77 steps were taken" in fsm("report", "r", *kept).out
