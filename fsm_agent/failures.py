@@ -17,7 +17,7 @@ from fsm_agent.replies import replied
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.usage import read_usage
 
-__all__ = ["failed", "lost_midway", "retry_after", "words_of"]
+__all__ = ["failed", "lost_midway", "refused", "retry_after", "words_of"]
 
 _RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
 _HOPELESS_CODES: Final = frozenset(
@@ -27,6 +27,7 @@ _ERROR_CHARS: Final = 500
 _READ_CHARS: Final = 20_000
 """So much of what an exception says is looked at: some quote a whole page or prompt, and to search that for secrets takes seconds."""
 _HTTP_ERROR: Final = re.compile("[45][0-9]{2}")
+_REFUSED: Final = 400
 _SERVER_ERROR: Final = 500
 _CHAIN: Final = 5
 _LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
@@ -136,6 +137,23 @@ def lost_midway(error: BaseException) -> bool:
             return True
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
     return False
+
+
+def refused(error: BaseException) -> bool:
+    """True when a server refused what it was asked (a 4xx that does not pass), as the exceptions of HTTP clients tell it."""
+    try:
+        found = [
+            status
+            for one in _chain(error)
+            for status in (
+                getattr(getattr(one, "response", None), "status_code", None),  # httpx, requests
+                getattr(one, "status", None),  # aiohttp, urllib
+            )
+            if isinstance(status, int)
+        ]
+    except Exception:  # noqa: BLE001 - somebody else's property may raise anything
+        return False
+    return bool(found) and _REFUSED <= found[0] < _SERVER_ERROR and found[0] not in _RETRYABLE_STATUS
 
 
 def _had_answered(error: BaseException) -> bool:

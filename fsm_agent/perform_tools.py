@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fsm_agent.batch import PATIENCE, Batch, Stop, or_stop
 from fsm_agent.effects import Call, CallTools, Result, Returned
-from fsm_agent.failures import lost_midway, words_of
+from fsm_agent.failures import lost_midway, refused, words_of
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, in_thread, on_task
 from fsm_agent.language import Language, texts_for
 from fsm_agent.redact import redact_text
@@ -268,7 +268,8 @@ def returned_result(
 def failed_result(tool: Tool, call: Call, error: Exception, *, language: Language, seconds: float = 0.0) -> Result:
     """A tool's exception as a result; its words are redacted.
 
-    A bug is not retried, nor what may have been done, nor (unless the tool sets `retry`) a value that is wrong: it would be wrong again.
+    A bug is not retried, nor what may have been done, nor (unless the tool sets `retry`) a value that is wrong, or that a server
+    refused: it would be wrong again.
     """
     texts = texts_for(language)
     saying = texts.tool_interrupts if _interrupts(error) else texts.tool_error
@@ -289,7 +290,8 @@ def _may_pass(tool: Tool, error: Exception) -> bool:
     """True when the same call may succeed a moment later, and may be made again."""
     if isinstance(error, _BUGS) or _interrupts(error):
         return False
-    if isinstance(error, _WRONG_VALUE) and not isinstance(error, _GARBLED) and not tool.retry:
+    wrong = isinstance(error, _WRONG_VALUE) and not isinstance(error, _GARBLED)
+    if (wrong or refused(error)) and not tool.retry:
         return False
     return tool.idempotent or not lost_midway(error)
 

@@ -6,10 +6,13 @@ import asyncio
 import gc
 import json
 import threading
+import urllib.error
 from datetime import UTC, datetime, timedelta
+from email.message import Message
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import pytest
 
 from fsm_agent import Event, Limits, RunResult, State, Status, StopReason, Tool, tool
@@ -875,6 +878,70 @@ def test_r09_a_connection_lost_midway_is_no_failure_to_retry(way: str, error: Ex
     with ScriptedModel([call("pay"), call("put"), "ok"]) as model:
         run(make(model, [pay, put], limits=limits), "go", way)
     assert (len(ledger), len(again)) == (1, 2)
+
+
+def said(status: int, by: str) -> Exception:
+    """What an HTTP client raises for a reply with this status."""
+    match by:
+        case "httpx":
+            reply = httpx.Response(status, request=httpx.Request("POST", "http://localhost/"))
+            return httpx.HTTPStatusError("no", request=reply.request, response=reply)
+        case "requests":
+            error: Exception = type("HTTPError", (OSError,), {"response": SimpleNamespace(status_code=status)})("no")
+            return error
+        case "aiohttp":
+            return cast(Exception, type("ClientResponseError", (Exception,), {"status": status})("no"))
+        case "urllib":
+            return urllib.error.HTTPError("http://localhost/", status, "no", Message(), None)
+    wrapped = RuntimeError("the service did not take it")
+    wrapped.__cause__ = said(status, "httpx")
+    return wrapped
+
+
+@pytest.mark.parametrize("by", ["httpx", "requests", "aiohttp", "urllib", "wrapped"])
+@pytest.mark.parametrize(
+    ("status", "calls"),
+    [(400, 1), (401, 1), (404, 1), (422, 1), (408, 2), (409, 2), (425, 2), (429, 2), (500, 2), (503, 2)],
+)
+def test_r09_what_a_server_refused_is_not_asked_again(status: int, calls: int, by: str) -> None:
+    """A 4xx that does not pass is told to the model at once, whichever client tells of it; a tool that sets `retry` is called again."""
+    ledger, told = Ledger(), Ledger()
+
+    @tool
+    def order() -> str:
+        """Order."""
+        ledger.note()
+        raise said(status, by)
+
+    @tool(retry=1)
+    def insist() -> str:
+        """Insist."""
+        told.note()
+        raise said(status, by)
+
+    limits = {"degrade_after": 9, "abort_after": 9}
+    with ScriptedModel([call("order"), call("insist"), "ok"]) as model:
+        run(make(model, [order, insist], limits=limits), "go")
+    assert (len(ledger), len(told)) == (calls, 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r09_an_exception_that_cannot_be_asked_is_a_failure_as_any(way: str) -> None:
+    """A property of it that raises in its turn breaks nothing."""
+
+    class Odd(Exception):
+        @property
+        def response(self) -> Any:
+            raise RuntimeError("no response yet")
+
+    @tool
+    def order() -> str:
+        """Order."""
+        raise Odd("no")
+
+    with ScriptedModel([call("order"), "ok"]) as model:
+        result = run(make(model, [order], limits={"degrade_after": 9, "abort_after": 9}), "go", way)
+    assert (result.answer, result.tool_calls) == ("ok", 2)
 
 
 @pytest.mark.parametrize(
