@@ -86,6 +86,8 @@ def test_a_number_is_what_json_can_hold(text: str, number: float | None) -> None
         ('{"status": "cancelled", "by": ["Tom", 3], "paid": true}', ("cancelled", "Tom", "3")),
         ("one\ntwo", ()),
         ("x" * 61, ()),
+        ("[" * 5_000, ()),
+        ("[" * 5_000 + "]" * 5_000, ()),
         ("", ()),
     ],
 )

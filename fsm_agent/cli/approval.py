@@ -102,7 +102,7 @@ def _edited(call: Call, tools: Registry) -> dict[str, Any] | None:
     tool = tools.resolve(call.tool)
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         err().print(Text(f"not JSON: {error}", style="red"))
         return None
     if not isinstance(value, dict):

@@ -52,7 +52,7 @@ def edited_arguments(text: str) -> dict[str, Any]:
     """What `--args` says. Raises `RunError` for anything but a JSON object."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"--args is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise RunError('--args is the whole arguments as one JSON object, as in --args \'{"to": "Ana"}\'')

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from fsm_agent.dialects.repair.strict import Value, strict_value
+
 __all__ = [
     "codes",
     "corrections",
@@ -116,10 +118,8 @@ def form_of(code: str) -> str:
 
 def offered_by(text: str) -> tuple[str, ...]:
     """The short values that a result consists of: itself, or what a JSON result holds."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text.strip()
+    found = strict_value(text)
+    value = found.value if isinstance(found, Value) else text.strip()
     return tuple(dict.fromkeys(one for one in _leaves(value) if 0 < len(one) <= _LONGEST_VALUE and "\n" not in one))
 
 

@@ -41,6 +41,7 @@ from fsm_agent.dialects.guided_moves import (
 from fsm_agent.dialects.guided_texts import GUIDES, Example, Guide
 from fsm_agent.dialects.json_action import FINISH, JsonAction, action_format, answer_variant
 from fsm_agent.dialects.repair import split_thinking
+from fsm_agent.dialects.repair.strict import Value, strict_value
 from fsm_agent.dialects.textual import describe, in_short, written
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -158,10 +159,8 @@ def _told(guide: Guide, call: Call, result: Result) -> str:
 
 def _thought_of(reply: Replied) -> dict[str, Any]:
     """What stood before the action of a reply, to be kept with it."""
-    try:
-        value = json.loads(split_thinking(reply.text)[1])
-    except ValueError:
-        return {}
+    found = strict_value(split_thinking(reply.text)[1])
+    value = found.value if isinstance(found, Value) else None
     thought = value.get("thought") if isinstance(value, dict) else None
     return {"thought": thought, "solved": False} if isinstance(thought, str) and thought else {}
 

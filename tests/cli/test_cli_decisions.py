@@ -109,6 +109,7 @@ def test_edited_arguments_are_checked_before_they_count(room: Room) -> None:
     room.run([ANA])
     (run_id,) = room.ids()
     assert "--args is not JSON" in error_of(room.on("edit", run_id, "--args", "{"))
+    assert "--args is not JSON" in error_of(room.on("edit", run_id, "--args", "[" * 5_000))
     assert "one JSON object" in error_of(room.on("edit", run_id, "--args", "[1]"))
     assert "the edited arguments do not fit" in error_of(room.on("edit", run_id, "--args", '{"whom": "Eve"}'))
     edited = room.on("edit", run_id, "--args", '{"to": "Eve"}', script=["Done."])

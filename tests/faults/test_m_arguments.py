@@ -140,6 +140,21 @@ def test_m10_an_argument_in_its_place_is_taken_whatever_stands_beside_it(text: s
     assert (ledger.entries, result.answer) == ([{"thought": "deep", "id": "7"}], "done")
 
 
+def test_m10_nesting_without_end_breaks_no_guided_run() -> None:
+    """A result, and a text beside calls, that nest deeper than a parser follows are texts like others."""
+    ledger = Ledger()
+
+    def dig(q: str) -> str:
+        """Dig."""
+        ledger.note(q=q)
+        return "[" * 5_000
+
+    nested = reply("[" * 5_000, call("dig", q="a"))
+    model = ScriptedModel([nested, '{"action": "FINISH", "action_input": {"answer": "a hole"}}'])
+    result = run(make(model, [dig], dialect="guided_json"), "dig 'a'")
+    assert (ledger.entries, result.answer) == ([{"q": "a"}], "a hole"), result.detail
+
+
 def test_m10_the_thought_of_a_guided_reply_is_no_argument() -> None:
     """The dialect asks for it beside each action, so that it says nothing of an argument of that name."""
     ledger = Ledger()
