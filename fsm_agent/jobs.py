@@ -93,7 +93,7 @@ class Job:
     _due: float = inf
     _alarm: asyncio.TimerHandle | None = None
     _cancels: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def take_in(self, result: Result) -> Future[None] | None:
         """Keep the result of a call that has ended: what to wait for before anything else happens."""

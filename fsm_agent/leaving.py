@@ -9,12 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from fsm_agent.durable import conclude
 from fsm_agent.effects import Cancelled
 from fsm_agent.jobs import claimed_in_thread, in_thread
 from fsm_agent.runs import Run
 from fsm_agent.trail.journal import Journal, Taken
 
-__all__ = ["PATIENCE", "aleft_behind", "awithdrawn", "left_behind", "withdrawn"]
+__all__ = ["PATIENCE", "aleft_behind", "awithdrawn", "broken_off", "left_behind", "withdrawn"]
 
 PATIENCE: Final = 5.0
 """Seconds that a run which was broken off waits for its end to be written down."""
@@ -55,6 +56,19 @@ def _stopped(run: Run, taken: Taken | None) -> Cancelled | None:
         return None
     run.trail = taken.writer
     return Cancelled(run.job.cancel_reason or "", run.job.now())
+
+
+def broken_off(run: Run, error: BaseException) -> Future[None] | None:
+    """Leave a terminal, consistent run behind, whatever broke it off: what is being written of that, None for nothing."""
+    if run.trail is not None and (run.torn or run.trail.torn):
+        # Ctrl-C came in the middle of a move: what is known here is half of it. As after a crash, what is stored is whole.
+        return None
+    if isinstance(error, Exception):
+        run.stop(run.broke(error))
+    else:
+        why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
+        run.stop(run.cancelled(why))
+    return None if run.trail is None else conclude(run)
 
 
 def left_behind(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:

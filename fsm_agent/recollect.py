@@ -12,6 +12,7 @@ from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult
 from fsm_agent.runner import StreamItem
 from fsm_agent.runs import Run
+from fsm_agent.workers import outside_collection
 
 __all__ = ["aremembering", "remembering"]
 
@@ -25,7 +26,7 @@ def _remembering(recall: Recall, run: Run, items: Driven) -> Driven:
     try:
         yield from items
     finally:
-        recall.remember(*_found(run))
+        outside_collection(lambda: recall.remember(*_found(run)))
 
 
 def aremembering(recall: Recall | None, run: Run, items: AsyncGenerator[StreamItem]) -> AsyncGenerator[StreamItem]:

@@ -17,7 +17,7 @@ from fsm_agent.effects import CallModel, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
-from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, left_behind, withdrawn
+from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, broken_off, left_behind, withdrawn
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
 from fsm_agent.perform import Performer
@@ -28,6 +28,7 @@ from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive
 from fsm_agent.threads import Threads
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
+from fsm_agent.workers import outside_collection
 
 __all__ = ["Runner", "StreamItem"]
 
@@ -59,7 +60,7 @@ class Runner:
         self._pauses = pauses
         self._active: dict[str, Run | None] = {}
         self._suspended: dict[str, Run] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def reserve(self, run_id: str) -> None:
         """Take `run_id` for a new run. Raises `RunBusy` while another run has it."""
@@ -126,16 +127,14 @@ class Runner:
             if run.trail is not None:
                 durable(conclude(run))
             result = self._finish(run)
-        except BaseException as error:
-            left_behind(run, self._broken_off(run, error), partial(self._let_go, run))
-            trace.fail(error)
-            raise
-        finally:
             self._leave(run)
+        except BaseException as error:
+            outside_collection(partial(self._break_off, run, trace, error))
+            raise
         try:
             yield result
         finally:
-            trace.end(result)
+            outside_collection(partial(trace.end, result))
 
     async def arun(self, run: Run, trace: Trace, outcome: Outcome | None) -> AsyncGenerator[StreamItem]:
         """Drive `run` on the event loop."""
@@ -164,7 +163,7 @@ class Runner:
                 item, outcome = _send(core, outcome), None
             result = await self._afinish(run)
         except BaseException as error:
-            await aleft_behind(run, self._broken_off(run, error), partial(self._let_go, run))
+            await aleft_behind(run, broken_off(run, error), partial(self._let_go, run))
             await trace.afail(error)
             raise
         finally:
@@ -377,17 +376,12 @@ class Runner:
         await self._threads.aclose(run)
         return self._finish(run)
 
-    def _broken_off(self, run: Run, error: BaseException) -> Future[None] | None:
-        """Leave a terminal, consistent run behind, whatever broke it off: what is being written of that, None for nothing."""
-        if run.trail is not None and (run.torn or run.trail.torn):
-            # Ctrl-C came in the middle of a move: what is known here is half of it. As after a crash, what is stored is whole.
-            return None
-        if isinstance(error, Exception):
-            run.stop(run.broke(error))
-        else:
-            why = "the stream was closed" if isinstance(error, GeneratorExit) else type(error).__name__
-            run.stop(run.cancelled(why))
-        return None if run.trail is None else conclude(run)
+    def _break_off(self, run: Run, trace: Trace, error: BaseException) -> None:
+        try:
+            left_behind(run, broken_off(run, error), partial(self._let_go, run))
+            trace.fail(error)
+        finally:
+            self._leave(run)
 
 
 def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:

@@ -55,9 +55,13 @@ class Threads:
         run.rebased = stored if stored and stored != earlier else ()
 
     def close(self, run: Run) -> None:
-        """Give back the thread of a run that has ended, with what was said. Once, and never raises: `run.unsaved` says what failed."""
+        """Give back the thread of a run that has ended, with what was said. Once, and raises no error: `run.unsaved` says what failed."""
         if _to_close(run):
-            self._keep(run)
+            try:
+                self._keep(run)
+            except BaseException:  # Ctrl-C: it is closed where the run is left
+                run.closed = False
+                raise
 
     async def aclose(self, run: Run) -> None:
         """`close` for an event loop. It is done all the same when the await is cancelled."""

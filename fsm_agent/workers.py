@@ -7,18 +7,24 @@ are daemons: work that was given up on dies with the program, and a worker is re
 from __future__ import annotations
 
 import contextvars
+import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["start"]
+__all__ = ["outside_collection", "start"]
 
 _IDLE_KEPT: Final = 256
 """As many as a busy service has runs at once: starting a thread costs more than the tool call that it is for."""
 _idle: list[SimpleQueue[Callable[[], None]]] = []
-_lock = threading.Lock()
+# Taken again on the same thread by what the garbage collector closes there.
+_lock = threading.RLock()
+_collector = 0
+"""The thread that collects garbage now, 0 for none."""
 
 
 def start(work: Callable[[], None]) -> None:
@@ -30,6 +36,30 @@ def start(work: Callable[[], None]) -> None:
         inbox = SimpleQueue()
         threading.Thread(target=_serve, args=(inbox,), name="fsm_agent-worker", daemon=True).start()
     inbox.put(lambda: context.run(work))
+
+
+def outside_collection(act: Callable[[], object]) -> None:
+    """Do `act` here; on a worker where the garbage collector calls, as whatever it has interrupted on this thread may hold any lock."""
+    if _collector != threading.get_ident():
+        act()
+        return
+    try:
+        start(partial(_unheard, act))
+    except RuntimeError:  # the interpreter ends, and begins no thread any more
+        act()
+
+
+def _unheard(act: Callable[[], object]) -> None:
+    with suppress(Exception):
+        act()
+
+
+def _note(phase: str, _: Mapping[str, Any]) -> None:
+    global _collector  # noqa: PLW0603 - one thread at a time collects
+    _collector = threading.get_ident() if phase == "start" else 0
+
+
+gc.callbacks.append(_note)
 
 
 def _serve(inbox: SimpleQueue[Callable[[], None]]) -> None:
@@ -46,7 +76,7 @@ def _serve(inbox: SimpleQueue[Callable[[], None]]) -> None:
 def _after_fork() -> None:
     """A forked child has none of these threads, and must not wait for a lock that one of them held."""
     global _lock  # noqa: PLW0603 - the lock of the parent is of no use in the child
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _idle.clear()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
@@ -13,6 +14,7 @@ import pytest
 from fsm_agent import Event, State, Status, StopReason, Token, Transitioned
 from fsm_agent.errors import RunBusy
 from fsm_agent.testing import ScriptedModel, call
+from fsm_agent.trail import MemoryTrail
 from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Seen, add, hanging, make, run
 from tests.faults.kit import in_thread
 
@@ -44,6 +46,31 @@ def test_a_stream_dropped_in_a_loop_cancels_its_run() -> None:
         for _ in agent.stream("go", RUN):
             break
     assert seen.ended().reason is StopReason.CANCELLED
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_stream_that_the_garbage_collector_finds_is_ended_on_another_thread(stored: bool) -> None:
+    """A collection may begin while its thread holds any lock, of a store too: nothing that takes one is done there."""
+    ended, ends = threading.Event(), list[int]()
+
+    def seen(record: Transitioned) -> None:
+        if record.target is State.ABORT:
+            ends.append(threading.get_ident())
+            ended.set()
+
+    class Reader:
+        stream: Iterator[Any]
+        me: Reader
+
+    with ScriptedModel([call("add", a=1, b=2)]) as model:
+        agent = make(model, [add], observers=[seen], store=MemoryTrail() if stored else None)
+        reader = Reader()
+        reader.stream, reader.me = iter(agent.stream("go", RUN)), reader
+        next(reader.stream)
+        del reader
+        gc.collect()
+        assert ended.wait(PATIENCE)
+        assert ends != [threading.get_ident()]
 
 
 def test_a_stream_that_nobody_reads_is_no_run() -> None:
