@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic import v1 as pydantic_v1
 
 from fsm_agent.errors import ToolDefinitionError
-from fsm_agent.tools import CallInfo, Invalid, Tool, ToolResult, Valid, as_tool, calling, render
+from fsm_agent.tools import CallInfo, Invalid, Tool, ToolResult, Valid, as_tool, calling, render, tool
 from tests.tool_calls import call
 
 
@@ -47,6 +47,17 @@ def test_a_decorated_function_keeps_its_description_and_bounds() -> None:
     assert 'field "dry_run" does not exist' in refused(one, to="a", amount=5, dry_run=True)
     assert 'field "amount" must be integer' in refused(one, to="a", amount=True)
     assert 'field "amount" must be integer' in refused(one, to="a", amount="5")
+
+
+def test_the_decorator_gives_options_to_a_tool_that_somebody_else_made() -> None:
+    """`tool(theirs, ...)` and `@tool(...)` above their decorator do what `as_tool` does, also to a `Tool`."""
+    mine = tool(pay, requires_approval=True)
+    assert (mine.name, mine.source, mine.requires_approval) == ("pay", pay, True)
+    again = tool(mine, retry=0)
+    assert (again.retry, again.requires_approval, tool(mine)) == (0, True, mine)
+    above = tool(name="transfer", once=True)(pay)
+    assert (above.name, above.once, above.source) == ("transfer", True, pay)
+    assert call(above, to="a", amount=5) == "a 5 "
 
 
 class _Inner(BaseModel):

@@ -296,7 +296,16 @@ def _opaque(x: Callable[[int], int]) -> None:
     """Opaque."""
 
 
+class _Args(BaseModel):
+    x: int = 1
+
+
 class _Opaque: ...
+
+
+class _Thing:
+    def method(self, x: int) -> None:
+        """Method."""
 
 
 def _unknown_class(x: _Opaque) -> None:
@@ -321,21 +330,23 @@ def _foreign(state: Annotated[dict[str, Any], InjectedToolArg]) -> None:
         (_opaque, '"x" has a type that JSON cannot describe'),
         (_unknown_class, "cannot be validated"),
         (max, "signature"),
-        (_foreign, "injected by another framework"),
+        (_foreign, r"injected by another framework; .* a parameter config: RunnableConfig"),
+        (_Thing.method, r"method without its object; .* tool\(thing.method\)"),
         (lambda: 1, "name="),
         (print, r"\*args"),
         (5, "typed function"),
         (int, "typed function"),
+        (_Args, r"put @tool\(args_model=_Args\) above the function"),
+        ({"type": "web_search"}, r"model.bind_tools\("),
+        ({"type": "function", "function": {"name": "f", "description": "x" * 999}}, "x{9}; a schema runs nothing"),
     ],
 )
 def test_what_cannot_be_a_tool_is_refused_with_a_reason(func: Any, said: str) -> None:
-    """A function that no model could call is refused at definition, and the message says what to change."""
+    """What no model could call is refused at definition, by either way to make a tool, and the message says what to change."""
     with pytest.raises(ToolDefinitionError, match=said):
         as_tool(func)
-
-
-class _Args(BaseModel):
-    x: int = 1
+    with pytest.raises(ToolDefinitionError, match=said):
+        tool(func)
 
 
 @pytest.mark.parametrize(

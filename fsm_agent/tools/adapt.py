@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from fsm_agent.errors import ToolDefinitionError
 from fsm_agent.tools.docstring import split_docstring
 from fsm_agent.tools.function import function_arguments, refuse_generators
-from fsm_agent.tools.injection import Injected, bind, bind_async, injected_kind
+from fsm_agent.tools.injection import FOREIGN_INSTEAD, Injected, bind, bind_async, injected_kind
 from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.models import FunctionArguments
 from fsm_agent.tools.results import ToolResult, with_artifact
@@ -119,8 +119,7 @@ def _stand_in(source: BaseTool, name: str, kind: Injected, model: type[BaseModel
         return _STAND_INS[kind]
     if model.model_fields[name].is_required():
         raise ToolDefinitionError(
-            f'tool "{source.name}": argument "{name}" is injected by another framework and has no default; '
-            "give it one, or bind it with functools.partial",
+            f'tool "{source.name}": argument "{name}" is injected by another framework; {FOREIGN_INSTEAD}',
             tool=source.name,
         )
     return PydanticUndefined
@@ -142,7 +141,7 @@ def _parameters(source: BaseTool, func: Callable[..., Any]) -> dict[str, Injecte
             continue
         if kind is Injected.FOREIGN:
             raise ToolDefinitionError(
-                f'tool "{source.name}": parameter "{parameter.name}" is injected by another framework',
+                f'tool "{source.name}": parameter "{parameter.name}" is injected by another framework; {FOREIGN_INSTEAD}',
                 tool=source.name,
             )
         filled[parameter.name] = kind

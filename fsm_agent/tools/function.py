@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 
 from fsm_agent.errors import ToolDefinitionError
-from fsm_agent.tools.injection import Injected, injected_kind
+from fsm_agent.tools.injection import FOREIGN_INSTEAD, Injected, injected_kind
 from fsm_agent.tools.models import FunctionArguments, field_name
 
 __all__ = ["function_arguments", "refuse_generators"]
@@ -49,8 +49,7 @@ def function_arguments(
                 injected[parameter.name] = kind
             elif parameter.default is parameter.empty:
                 raise ToolDefinitionError(
-                    f'tool "{name}": parameter "{parameter.name}" is to be injected by another framework and has no '
-                    "default; give it one, or bind it with functools.partial",
+                    f'tool "{name}": parameter "{parameter.name}" is injected by another framework; {FOREIGN_INSTEAD}',
                     tool=name,
                 )
             continue
@@ -106,6 +105,8 @@ def _check(parameter: inspect.Parameter, annotation: Any, name: str) -> None:
         fault = f"takes {stars}{parameter.name}; a model must be told each argument, so name them"
     elif parameter.kind is parameter.POSITIONAL_ONLY:
         fault = f'has the positional-only parameter "{parameter.name}"; arguments are passed by name, so remove the "/"'
+    elif annotation is parameter.empty and parameter.name in ("self", "cls"):
+        fault = f"is a method without its object; give that of an object, as in tool(thing.{name})"
     elif annotation is parameter.empty:
         fault = f'has the parameter "{parameter.name}" without a type; annotate it (Any, if anything goes)'
     else:

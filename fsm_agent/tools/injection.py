@@ -13,7 +13,13 @@ from typing import Any, Final, get_args, get_origin
 
 from fsm_agent.tools.call import CallInfo, current_call
 
-__all__ = ["Injected", "bind", "bind_async", "injected_kind", "is_async"]
+__all__ = ["FOREIGN_INSTEAD", "Injected", "bind", "bind_async", "injected_kind", "is_async"]
+
+FOREIGN_INSTEAD: Final = (
+    "give it a default, bind it with functools.partial, or take what a run brings along from its config: "
+    'a parameter config: RunnableConfig, and config["configurable"]["user_id"] in the tool'
+)
+"""What to do about a parameter that only another framework could fill."""
 
 
 class Injected(StrEnum):

@@ -225,28 +225,29 @@ class ToolOptions(TypedDict, total=False):
 
 
 @overload
-def tool(func: Callable[..., Any], /) -> Tool: ...
+def tool(obj: Tool | BaseTool | Callable[..., Any], /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
-def tool(name: str, /, **options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(name: str, /, **options: Unpack[ToolOptions]) -> Callable[[Tool | BaseTool | Callable[..., Any]], Tool]: ...
 @overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Tool | BaseTool | Callable[..., Any]], Tool]: ...
 def tool(first: Any = None, /, **options: Any) -> Any:
     """Make a `Tool` of a typed function, sync or async: `@tool`, `@tool("name")`, `@tool(idempotent=True, ...)`.
 
     The name is the function's, the description its docstring, and an `Args:` section (Google style) describes the
     parameters, unless `Annotated[..., Field(description=...)]` does. A parameter of type `CallInfo` or `RunnableConfig`
     is filled by the engine. With `args_model` the function is called with the fields of that model. The other options are the fields of
-    `Tool` of the same names, which say what they do and what their defaults are.
+    `Tool` of the same names, which say what they do and what their defaults are. A LangChain tool, or a `Tool`, gets options as a
+    function does: `tool(theirs, requires_approval=True)`.
 
     Raises:
         ToolDefinitionError: See `Tool` and `function_arguments`.
     """
     local_names = sys._getframe(1).f_locals  # types of the enclosing function, which annotations may name
-    if callable(first):
-        return _from_function(first, local_names, options)
-    if isinstance(first, str):
+    if first is not None and not isinstance(first, str):
+        return _made(first, local_names, options)
+    if first is not None:
         options = {"name": first, **options}
-    return lambda func: _from_function(func, local_names, options)
+    return lambda obj: _made(obj, local_names, options)
 
 
 def as_tool(obj: Tool | BaseTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> Tool:
@@ -255,6 +256,10 @@ def as_tool(obj: Tool | BaseTool | Callable[..., Any], **options: Unpack[ToolOpt
     Raises:
         ToolDefinitionError: `obj` is none of these, or cannot be described.
     """
+    return _made(obj, {}, options)
+
+
+def _made(obj: Any, local_names: Mapping[str, Any], options: Mapping[str, Any]) -> Tool:
     if isinstance(obj, Tool):
         return replace(obj, **options) if options else obj
     if _is_langchain_tool(obj):
@@ -263,11 +268,23 @@ def as_tool(obj: Tool | BaseTool | Callable[..., Any], **options: Unpack[ToolOpt
 
         return from_langchain(obj, **options)
     if isinstance(obj, type) or not callable(obj):
-        hint = '; make one of it with its as_tool(name="...", description="...", arg_types={"task": str})'
         raise ToolDefinitionError(
-            f"a tool is a Tool, a LangChain tool or a typed function, not {obj!r}{hint if hasattr(obj, 'as_tool') else ''}"
+            f"a tool is a Tool, a LangChain tool or a typed function, not {obj!r:.200}{_instead(obj)}"
         )
-    return _from_function(obj, {}, dict(options))
+    return _from_function(obj, local_names, dict(options))
+
+
+def _instead(obj: Any) -> str:
+    """What to make a tool of, for what other libraries take as one."""
+    if hasattr(obj, "as_tool"):
+        return '; make one of it with its as_tool(name="...", description="...", arg_types={"task": str})'
+    if _is_model(obj):
+        return f"; it describes arguments, so put @tool(args_model={obj.__name__}) above the function that takes them"
+    if isinstance(obj, Mapping) and obj.get("type", "function") != "function":
+        return "; bind what the provider itself runs to the model: model.bind_tools([...])"
+    if isinstance(obj, Mapping):
+        return "; a schema runs nothing: give the function, or StructuredTool.from_function(func, args_schema=SCHEMA) of LangChain"
+    return ""
 
 
 def _takes_one(check: Callable[..., Any]) -> bool:
