@@ -52,7 +52,7 @@ class Runner:
         pauses: Callable[[], Pauses] = lambda: NO_PAUSES,
     ) -> None:
         self._performer = performer
-        self._threads = Threads(store)
+        self._threads = Threads(store, journal)
         self._setup = setup
         self._tools = setup.tools
         self._journal = journal
@@ -245,6 +245,7 @@ class Runner:
 
     def put_back(self, run: Run) -> None:
         """Leave a run that was taken as it was."""
+        self._threads.leave(run)
         with self._lock:
             self._active.pop(run.job.run_id, None)
             if run.trail is None:
@@ -265,8 +266,7 @@ class Runner:
             self._let_go(run)
             raise
         finally:
-            with self._lock:
-                self._active.pop(run.job.run_id, None)
+            self._gone(run)
 
     def cancel(self, run_id: str, why: str) -> bool:
         """Stop a run. False when no such run is under way or waits."""
@@ -358,6 +358,7 @@ class Runner:
 
     def _gone(self, run: Run) -> None:
         run.job.close()
+        self._threads.leave(run)
         with self._lock:
             self._active.pop(run.job.run_id, None)
 

@@ -81,8 +81,7 @@ class StoredConversations(ABC):
             held = self._held.get(thread_id)
             if held is not None and held.claim.run_id != run_id:
                 raise busy(thread_id, held.claim.run_id)
-            if held is not None:
-                return held.blocks
+            # The run may have gone on elsewhere since, with a claim of that place: what is held here of it is old then.
             self._held[thread_id] = Held(claim)  # nobody else of this store asks while we do
         try:
             stored = self._take(thread_id, claim)

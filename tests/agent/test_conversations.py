@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
 
-from fsm_agent import Approve, tool
-from fsm_agent.errors import RunBusy
+from fsm_agent import Approve, Status, tool
+from fsm_agent.errors import RunBusy, UnknownRun
+from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import ScriptedModel, call
+from fsm_agent.trail import MemoryTrail
 from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Recorder, add, hanging, make, run
 from tests.faults.kit import in_thread
 
@@ -60,12 +63,6 @@ def test_a_busy_thread_is_refused(way: str) -> None:
 
 def test_a_suspended_run_keeps_its_thread() -> None:
     """A thread whose run waits for a person is in use until that run is resumed or cancelled."""
-
-    @tool(requires_approval=True)
-    def pay() -> str:
-        """Pay."""
-        return "paid"
-
     with ScriptedModel([call("pay"), "paid it", "next"]) as model:
         agent = make(model, [pay])
         run(agent, "pay", "invoke", RUN)
@@ -74,6 +71,72 @@ def test_a_suspended_run_keeps_its_thread() -> None:
         agent.resume("r", decision=Approve())
         assert run(agent, "another", "invoke", THREAD).answer == "next"
     assert "paid it" in model.requests[2].text
+
+
+@tool(requires_approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kept", ["file", "memory"])
+def test_a_thread_is_free_once_its_run_has_ended_elsewhere(kept: str, way: str, tmp_path: Path) -> None:
+    """A run that waits here and is brought to its end by another process has its thread no longer, wherever conversations are kept."""
+    store: Any = str(tmp_path / "runs.db") if kept == "file" else MemoryTrail()
+    with ScriptedModel([call("pay"), "next"]) as here, ScriptedModel(["paid it"]) as there:
+        agent = make(here, [pay], store=store)
+        run(agent, "pay", way, RUN)
+        assert make(there, [pay], store=store).resume("r", decision=Approve()).answer == "paid it"
+        assert run(agent, "another", way, THREAD).answer == "next"
+    assert ("paid it" in here.requests[1].text) is (kept == "file")
+
+
+def test_a_thread_is_kept_while_its_run_waits_elsewhere(tmp_path: Path) -> None:
+    """One that another process has gone on with, and that waits again, keeps its thread until it ends, here too."""
+    store = str(tmp_path / "runs.db")
+    with ScriptedModel([call("pay"), "after"]) as here, ScriptedModel([call("pay")]) as there:
+        agent, other = make(here, [pay], store=store), make(there, [pay], store=store)
+        run(agent, "pay", "invoke", RUN)
+        assert other.resume("r", decision=Approve()).status is Status.SUSPENDED
+        with pytest.raises(RunBusy):
+            run(agent, "another", "invoke", THREAD)
+        assert other.cancel("r")
+        assert run(agent, "another", "invoke", THREAD).answer == "after"
+
+
+def test_a_run_that_comes_back_from_elsewhere_keeps_what_was_said(tmp_path: Path) -> None:
+    """Approved by one process and the next time by another, in turns: the one that ends it stores its turn."""
+    store = str(tmp_path / "runs.db")
+    with ScriptedModel([call("pay"), "paid twice", "next"]) as here, ScriptedModel([call("pay")]) as there:
+        agent = make(here, [pay], store=store)
+        run(agent, "pay", "invoke", RUN)
+        make(there, [pay], store=store).resume("r", decision=Approve())
+        assert "could not be stored" not in agent.resume("r", decision=Approve()).detail
+        run(agent, "another", "invoke", THREAD)
+    assert "paid twice" in here.requests[2].text
+
+
+def test_a_removed_trail_keeps_no_thread() -> None:
+    """A run that waited, and whose trail is gone, can be ended by nobody: its thread is free; while the store fails it is not."""
+
+    class Forgetful(MemoryTrail):
+        failure: Exception | None = None
+
+        def info(self, run_id: str) -> Any:
+            if self.failure is not None:
+                raise self.failure
+            return super().info(run_id)
+
+    store = Forgetful()
+    with ScriptedModel([call("pay"), "next"]) as model:
+        agent = make(model, [pay], store=store, conversations=InMemoryConversations())
+        run(agent, "pay", "invoke", RUN)
+        store.failure = OSError("down")
+        with pytest.raises(RunBusy):
+            run(agent, "another", "invoke", THREAD)
+        store.failure = UnknownRun("gone")
+        assert run(agent, "another", "invoke", THREAD).answer == "next"
 
 
 @pytest.mark.parametrize("way", WAYS)
