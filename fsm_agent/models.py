@@ -6,9 +6,11 @@ switched off on a copy. The caller's model is never changed.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
@@ -99,7 +101,8 @@ def _from_name(name: str, base_url: str | None) -> Any:
     if is_local(name):
         from fsm_agent.local import shared  # noqa: PLC0415 - the local server is an extra, and heavy
 
-        return _openai("local", shared(name).base_url, api_key="none", temperature=0.0, max_tokens=_LOCAL_REPLY)
+        settings = {"temperature": 0.0, "max_tokens": _LOCAL_REPLY, **_direct_clients()}
+        return _openai("local", shared(name).base_url, api_key="none", **settings)
     if found := _openai_name(name):
         return _openai(found, base_url)
     provider = name.partition(":")[0]
@@ -111,6 +114,18 @@ def _from_name(name: str, base_url: str | None) -> Any:
             'any OpenAI-compatible server works as "openai:NAME" with base_url'
         ) from error
     return init_chat_model(name)
+
+
+@cache
+def _direct_clients() -> Mapping[str, Any]:
+    """Connections that take no proxy of the environment: a server of this machine is never behind one. Shared, as LangChain's own are."""
+    from openai import DefaultAsyncHttpxClient, DefaultHttpxClient  # noqa: PLC0415 - as `ChatOpenAI`, below
+
+    direct = DefaultHttpxClient(trust_env=False)
+    atexit.register(direct.close)
+    clients = {"http_client": direct, "http_async_client": DefaultAsyncHttpxClient(trust_env=False)}
+    # With socket options LangChain would warn of the proxy.
+    return {**clients, "openai_proxy": None, "http_socket_options": ()}
 
 
 def _openai_name(name: str) -> str:

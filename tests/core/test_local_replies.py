@@ -1,13 +1,14 @@
-"""A model that is named to run on this machine, its server played by the fake one: how long its replies may be."""
+"""A model that is named to run on this machine, its server played by the fake one: how long its replies may be, and how it is reached."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
-from fsm_agent import Agent, Status
+from fsm_agent import Agent, Limits, Status
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FaultServer, forever, reply, server
 
@@ -41,3 +42,19 @@ def test_a_profile_or_a_caller_may_allow_other_replies_of_a_local_model(local: F
     for name, given in (("breaker", None), ("breaker", 4096), ("controlled", None)):
         Agent.from_profile(name, "local:0.5b", [], max_tokens=given, logger=silent_logger()).invoke("Count.")
     assert allowed(local) == {512, 4096, 1024}
+
+
+def test_a_local_model_is_asked_past_the_proxy_of_the_environment(
+    local: FaultServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A proxy that the environment names does not know this machine's loopback: no request goes there, and nobody is warned of it."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "OPENAI_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    agent = Agent("local:0.5b", [], limits=Limits(max_retries=0), logger=silent_logger())
+    agent.invoke("Count.")
+    asked = local.count
+    asyncio.run(agent.ainvoke("Count."))
+    assert 0 < asked < local.count
+    assert not [one for one in caplog.records if one.name.startswith("langchain_openai")]
