@@ -32,6 +32,8 @@ __all__ = ["ModelPerformer"]
 _REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
+_FUNCTIONS: Final = ("function", "custom")
+"""Types of tools that a provider only asks for; one without a type is such a tool as well."""
 _ABOUT_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 _ORDER_WORDS: Final = ("after role 'tool'", "roles must alternate", "message_order")
 _BRIDGE: Final = "OK."
@@ -260,7 +262,7 @@ class ModelPerformer:
     def _without_tools(self, effect: CallModel) -> Mapping[str, Any]:
         """What was bound to the model, for a request that offers no tools: OpenAI refuses one that speaks of them all the same.
 
-        Tools that were bound (a provider's own) are kept for an agent that has none itself, but for when it is asked for an answer.
+        Tools that were bound are kept for an agent that has none itself, but for when it is asked for an answer.
         """
         bound = self._prepared.kwargs
         if not _ABOUT_TOOLS & bound.keys():
@@ -296,7 +298,7 @@ class ModelPerformer:
                 f'{type(self._prepared.model).__name__} cannot call tools natively; use dialect="json_action" (or "react")'
             ) from error
         if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
-            return bound.bound, bound.kwargs
+            return bound.bound, _beside_own(self._prepared.kwargs, bound.kwargs)
         return bound, {}
 
 
@@ -305,6 +307,16 @@ def _schema(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.full_description, "parameters": tool.parameters()},
     }
+
+
+def _beside_own(given: Mapping[str, Any], bound: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`bound`, with those of the tools in `given` that the provider runs itself, as a web search: functions are the agent's alone."""
+    own = [
+        one
+        for one in given.get("tools") or ()
+        if isinstance(one, Mapping) and one.get("type", "function") not in _FUNCTIONS
+    ]
+    return {**bound, "tools": [*bound["tools"], *own]} if own and "tools" in bound else bound
 
 
 def _name_of(model: object) -> str:

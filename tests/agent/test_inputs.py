@@ -220,6 +220,19 @@ def test_tools_that_a_model_brings_along_are_those_of_an_agent_without_any() -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_what_a_provider_runs_itself_stays_beside_the_tools_of_the_agent(way: str) -> None:
+    """A web search that was bound to the model is offered with the agent's tools, a bound function is not, and neither in the last call."""
+    search = {"type": "web_search", "name": "web_search"}
+    model = ScriptedModel([call("add", a=1, b=2), "3"])
+    other = {"type": "function", "function": {"name": "other", "parameters": {}}}
+    result = run(make(model.bind(tools=[search, other]), [add], limits={"max_steps": 1}), "1+2", way)
+    first, last = (request.tools for request in model.requests)
+    assert result.answer == "3"
+    assert [one.get("name") or one["function"]["name"] for one in first] == ["add", "web_search"]
+    assert not last
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_model_bound_to_stream_is_asked_as_the_run_needs_it(way: str) -> None:
     """`bind(stream=True)` changes nothing of what comes of a run."""
     with server(["hello"]) as openai:
