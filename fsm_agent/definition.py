@@ -135,12 +135,22 @@ _MEANT: Final[Mapping[str, str]] = {
     "instructions": "system",
     "llm": "model",
     "max_iterations": "max_steps",
+    "max_turns": "max_steps",
     "prompt": "system",
     "recursion_limit": "max_steps",
     "system_message": "system",
     "system_prompt": "system",
 }
 """What is called otherwise elsewhere, by its name there."""
+_BEHIND: Final = "an answer is text: behind the run write model.with_structured_output(...).invoke(result.answer)"
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "callbacks": 'they are of a run: agent.invoke(task, {"callbacks": [...]})',
+    "handoffs": "another agent is asked by a tool: a function that returns other.invoke(task)",
+    "interrupt_on": "a tool says whether it waits for a person: tool(theirs, requires_approval=True)",
+    "output_type": _BEHIND,
+    "response_format": _BEHIND,
+}
+"""What is done in another place here, by its name elsewhere."""
 
 
 def check_keywords(given: Mapping[str, Any], cls: type) -> None:
@@ -151,7 +161,9 @@ def check_keywords(given: Mapping[str, Any], cls: type) -> None:
     for name, value in given.items():
         if name not in names:
             meant = _MEANT.get(name) or next(iter(get_close_matches(name, [*names, *Limits.model_fields], n=1)), "")
-            if meant in Limits.model_fields:
+            if name in _ELSEWHERE:
+                says = _ELSEWHERE[name]
+            elif meant in Limits.model_fields:
                 shown = repr(value) if type(value) in (int, float) else "..."
                 says = f"{meant} is a limit: write Agent(..., limits=Limits({meant}={shown}))"
             else:

@@ -164,7 +164,7 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Let the call run with these arguments; they are validated again, and bound to this decision."""
+    """Let the call run with these arguments in the place of its own; they are validated again, and bound to this decision."""
 
     args: Mapping[str, Any]
     kind: Literal["edit"] = "edit"

@@ -64,8 +64,8 @@ def config_of(config: RunnableConfig | None, more: Mapping[str, Any]) -> Runnabl
     """The config of a run, whole. Raises `RunError` for arguments beside it, which nobody would read."""
     if more:
         raise RunError(
-            f"a run takes no {', '.join(more)}: limits are the agent's, and a thread or the id of the run is named in the config, as in "
-            'agent.invoke(task, {"configurable": {"thread_id": "ana"}})'
+            f"a run takes no {', '.join(more)}: limits are the agent's, and callbacks, a thread or the id of the run are named in the "
+            'config, as in agent.invoke(task, {"callbacks": [...], "configurable": {"thread_id": "ana"}})'
         )
     return ensure_config(config)
 

@@ -31,7 +31,12 @@ _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
 _LOCAL_REPLY: Final = 1024
 """Tokens. A small model may repeat itself until its context is full; so much is ten times what a call or an answer takes."""
+_ONE: Final = "; an agent has one model: make an agent of each"
 _INSTEAD: Final = {
+    "RunnableConfigurableAlternatives": _ONE,
+    "RunnableConfigurableFields": _ONE,
+    "_ConfigurableModel": _ONE,
+    "RunnableSequence": "; what stands in a chain with it (with_structured_output() too) stands there with the agent",
     "RunnableRetry": "; leave with_retry() out: a run tries again by its table, `Limits(max_retries=...)` times",
     "RunnableWithFallbacks": "; make an agent of each, and with_fallbacks() of a chain that raises where a result is not `ok`",
 }
@@ -151,8 +156,8 @@ def _openai(name: str, base_url: str | None, api_key: str | None = None, **setti
     key = api_key or key_from(os.environ) or ("none" if base_url else None)
     if key is None:
         raise ModelError(
-            f"model {name!r} needs a key: set OPENAI_API_KEY, or give base_url for a server of your own, or use "
-            '"local:1.5b" for a model on this machine'
+            f"model {name!r} needs a key: set OPENAI_API_KEY, or give base_url for a server of your own, or name another "
+            'provider, as in "anthropic:NAME", or use "local:1.5b" for a model on this machine'
         )
     return ChatOpenAI(model=name, base_url=base_url, api_key=key, **settings)
 

@@ -97,7 +97,7 @@ def test_an_argument_that_nobody_would_read_is_refused(way: str) -> None:
     """`invoke(task, thread_id=...)` would keep no thread: it says where that goes, before anything happens."""
     with ScriptedModel(["hi"]) as model:
         agent = make(model)
-        with pytest.raises(RunError, match=r"takes no thread_id: .*\"configurable\""):
+        with pytest.raises(RunError, match=r"takes no thread_id: .* callbacks, a thread .*\"configurable\""):
             run(agent.bind(thread_id="ana"), "hello", way)
         assert model.count == 0
         assert run(agent, "hello", way).answer == "hi"

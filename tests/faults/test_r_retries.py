@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from langchain_core.runnables import ConfigurableField
 
 from fsm_agent import Event, Limits, RunResult, State, Status, StopReason, Tool, tool
 from fsm_agent import agent as agent_module
@@ -199,6 +200,10 @@ def test_r03_a_retrying_wrapper_is_refused_by_name() -> None:
         pytest.raises(ModelError, match=r"make an agent of each, and with_fallbacks\(\) of a chain"),
     ):
         make(model.with_fallbacks([model]))
+    with ScriptedModel([]) as model, pytest.raises(ModelError, match="has one model: make an agent of each"):
+        make(model.configurable_fields(model_name=ConfigurableField(id="name")))
+    with ScriptedModel([]) as model, pytest.raises(ModelError, match="stands there with the agent"):
+        make(model | str)
 
 
 @pytest.mark.parametrize("way", BOTH)
