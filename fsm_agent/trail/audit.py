@@ -236,7 +236,7 @@ def _refold(
     try:
         return fold(entries, setup, machine=machine)
     except TrailDamaged as damage:
-        if setup is None and _needs_code(entries):
+        if setup is None and needs_code(entries):
             notes.append(
                 f"Entry {damage.seq} does not follow from those before without the agent's own code (a check of arguments, an approval "
                 "by predicate, another dialect): give the agent to check it."
@@ -246,11 +246,3 @@ def _refold(
     except TrailError as error:
         notes.append(f"The states could not be driven again: {error}")
     return None
-
-
-def _needs_code(entries: Sequence[Entry]) -> bool:
-    """As `needs_code`; False for tools that are none, which the damage that was met tells of."""
-    try:
-        return needs_code(entries)
-    except (KeyError, TypeError):
-        return False

@@ -175,13 +175,17 @@ def newest_tools(entries: Iterable[Entry]) -> Sequence[Mapping[str, Any]]:
 def needs_code(entries: Iterable[Entry]) -> bool:
     """True when what the run did follows from code of its tools that no trail holds.
 
-    That is an approval by predicate, a mapped fallback, or a check of arguments that is more than their schema.
+    That is an approval by predicate, a mapped fallback, or a check of arguments that is more than their schema. False for a trail that
+    was rewritten so that its tools are none.
     """
-    return any(
-        tool["requires_approval"] == _PREDICATE or tool["code"] or tool.get(_BY_CODE, False)
-        for kept in _sets(entries)
-        for tool in kept
-    )
+    try:
+        return any(
+            tool["requires_approval"] == _PREDICATE or tool["code"] or tool.get(_BY_CODE, False)
+            for kept in _sets(entries)
+            for tool in kept
+        )
+    except (KeyError, TypeError):
+        return False
 
 
 def _sets(entries: Iterable[Entry]) -> list[Sequence[Mapping[str, Any]]]:

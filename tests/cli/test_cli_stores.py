@@ -350,6 +350,16 @@ def test_what_a_test_and_a_picture_are_made_of_is_named_where_it_is_nonsense(
     assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said
 
 
+def test_a_replay_names_the_header_whose_tools_are_none(room: Room) -> None:
+    """Whether only code could judge the run is asked of its tools, and nonsense in their place says nothing of it."""
+    room.run(["Hello."])
+    (run_id,) = room.ids()
+    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
+        entries = [json.loads(one.text) for one in trails.read(run_id)]
+    entries[0]["body"]["setup"]["tools"] = None
+    assert "entry 0: (header) lacks something" in error_of(_anew(room, run_id, entries).on("replay", run_id))
+
+
 def test_a_run_written_anew_with_an_origin_that_no_command_writes_is_not_gone_on_with(room: Room) -> None:
     """What a command makes an agent of is checked before it is used: the entry is named, and there is no traceback."""
     room.run([ANA])

@@ -195,7 +195,7 @@ PAUSES = st.sampled_from([0.0, 0.0, 0.0, 0.5, 5.0])
 
 def outcome_of(draw: Callable[[st.SearchStrategy[Any]], Any], effect: Effect, play: Play) -> Outcome:
     """Draw what comes of `effect`; now and then the run is cancelled, the engine breaks, or the program dies."""
-    if isinstance(effect, CallTools) and play.crashes < MOST_CRASHES and draw(CRASHES):
+    if isinstance(effect, CallTools) and effect.calls and play.crashes < MOST_CRASHES and draw(CRASHES):
         return draw(doubts(effect, play.run.job.now()))  # type: ignore[no-any-return] # `draw` is untyped
     paused = draw(PAUSES)
     play.passes(paused)
