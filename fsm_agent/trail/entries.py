@@ -18,9 +18,11 @@ import orjson
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.tools.plain import plain
 
-__all__ = ["KINDS", "SCHEMA_VERSION", "Entry", "Kind", "Stored", "legible", "parse", "written"]
+__all__ = ["KINDS", "SCHEMA_VERSION", "SHARED_SCHEMA", "Entry", "Kind", "Stored", "legible", "parse", "written"]
 
 SCHEMA_VERSION: Final = 1
+SHARED_SCHEMA: Final = 2
+"""The version in a header whose conversation is kept in parts (see `fsm_agent.trail.writer`); all else is as in 1."""
 Kind = Literal["header", "started", "result", "outcome", "transition", "decided", "paused", "changed", "resumed"]
 KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 

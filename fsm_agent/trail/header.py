@@ -23,7 +23,7 @@ from fsm_agent.machine import Machine
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import TABLE
 from fsm_agent.trail.codec import blocks_data, blocks_of
-from fsm_agent.trail.entries import SCHEMA_VERSION, Entry, written
+from fsm_agent.trail.entries import SCHEMA_VERSION, SHARED_SCHEMA, Entry, written
 from fsm_agent.trail.toolset import definition, newest_tools, other_tools, recorded_tools, tools_data
 
 __all__ = [
@@ -122,9 +122,9 @@ def _table_option(header: Entry) -> str:
 def check_schema(header: Entry) -> None:
     """Raise `TrailVersion` for a header of a version that this package cannot read."""
     version = header.body.get("schema")
-    if header.kind != "header" or version != SCHEMA_VERSION:
+    if header.kind != "header" or version not in (SCHEMA_VERSION, SHARED_SCHEMA):
         raise TrailVersion(
-            f"the trail of run {header.run_id!r} has schema version {version!r}; this package reads {SCHEMA_VERSION}. "
+            f"the trail of run {header.run_id!r} has schema version {version!r}; this package reads {SCHEMA_VERSION} and {SHARED_SCHEMA}. "
             "Read it with the version of fsm-agent that its header names"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Final
 
 from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Stored
@@ -16,6 +17,8 @@ __all__ = ["MemoryTrail"]
 
 class MemoryTrail:
     """A `TrailStore` in memory: gone with the process. Safe from any thread."""
+
+    shares_values: Final = True
 
     def __init__(self) -> None:
         self._entries: dict[str, list[Stored]] = {}

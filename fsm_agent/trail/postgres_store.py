@@ -102,6 +102,8 @@ class PostgresTrail:
     Raises `DefinitionError` for a connection string or prefix that is none, and without the extra.
     """
 
+    shares_values: Final = True
+
     def __init__(self, conninfo: str, *, prefix: str = "fsm_agent_trail_", reconnect: float = 5.0) -> None:
         try:
             from fsm_agent.trail import postgres_link  # noqa: PLC0415 - an extra

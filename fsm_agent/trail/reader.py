@@ -9,7 +9,7 @@ from typing import Any
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.chain import GENESIS, Chain, broken
 from fsm_agent.trail.cipher import Cipher, TrailLocked
-from fsm_agent.trail.entries import Entry, Stored, parse, written
+from fsm_agent.trail.entries import SHARED_SCHEMA, Entry, Stored, parse, written
 from fsm_agent.trail.store import TrailStore
 from fsm_agent.trail.writer import CLEAR
 
@@ -48,6 +48,10 @@ def _why(stored: Sequence[Stored], header: Entry, chain: Chain) -> str:
 
 def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
     """The entry with its body decrypted, and fetched when it is kept as a value. Raises `TrailLocked` without the key that it needs."""
+    return _whole(_unwrapped(entry, store, cipher), store)
+
+
+def _unwrapped(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
     body = entry.body
     form = set(body) - set(CLEAR)
     if form == {"value", "bytes"} and isinstance(body["value"], str):
@@ -56,6 +60,25 @@ def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
     if form == {"sealed_body"} and isinstance(body["sealed_body"], str):
         return _with_body(entry, _decrypted(entry, body["sealed_body"], cipher))
     return entry
+
+
+def _whole(entry: Entry, store: TrailStore) -> Entry:
+    """A header with the conversation before it, which may be kept in parts."""
+    kept = entry.body.get("earlier") if entry.kind == "header" else None
+    if entry.body.get("schema") != SHARED_SCHEMA or not isinstance(kept, list):
+        return entry
+    earlier: list[Any] = []
+    seen: set[str] = set()
+    for one in kept:
+        if not (isinstance(one, dict) and set(one) == {"value", "bytes"} and isinstance(one["value"], str)):
+            earlier.append(one)
+            continue
+        digest = one["value"]
+        if digest in seen:  # no conversation has a part twice: such a header would be read without end
+            raise TrailDamaged("has a part of its conversation twice", run_id=entry.run_id, seq=entry.seq)
+        seen.add(digest)
+        earlier += _parsed(entry, _text(entry, store.value(entry.run_id, digest)), list)
+    return _with(entry, {**entry.body, "earlier": earlier})
 
 
 def _text(entry: Entry, value: bytes) -> str:
@@ -74,12 +97,20 @@ def _decrypted(entry: Entry, token: str, cipher: Cipher | None) -> str:
 
 
 def _with_body(entry: Entry, text: str) -> Entry:
-    body: Any = None
+    return _with(entry, _parsed(entry, text, dict))
+
+
+def _parsed(entry: Entry, text: str, kind: type) -> Any:
+    found: Any = None
     try:
-        body = json.loads(text)
-        canonical = isinstance(body, dict) and written(body) == text
+        found = json.loads(text)
+        canonical = isinstance(found, kind) and written(found) == text
     except (ValueError, RecursionError):
         canonical = False
     if not canonical:
         raise TrailDamaged("its body is not written as this package writes", run_id=entry.run_id, seq=entry.seq)
+    return found
+
+
+def _with(entry: Entry, body: dict[str, Any]) -> Entry:
     return Entry(run_id=entry.run_id, seq=entry.seq, kind=entry.kind, time=entry.time, body=body)

@@ -72,6 +72,8 @@ class SQLiteTrail:
     a network file system. Raises `DefinitionError` for a path or a setting that cannot be used.
     """
 
+    shares_values: Final = True
+
     def __init__(self, path: str | Path, synchronous: Synchronous = "FULL", *, patience: float = 30.0) -> None:
         if synchronous not in get_args(Synchronous):
             raise DefinitionError(f"synchronous={synchronous!r} is not one of {', '.join(get_args(Synchronous))}")

@@ -80,7 +80,11 @@ class RunInfo:
 
 @runtime_checkable
 class TrailStore(Protocol):
-    """A store of trails. Safe from any thread; every method may block, and none waits for a run."""
+    """A store of trails. Safe from any thread; every method may block, and none waits for a run.
+
+    One that keeps a value once for all its runs says so by an attribute `shares_values = True`: of a long conversation its runs then keep
+    one copy together.
+    """
 
     def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
         """Append, durably, all or nothing; the future is done once it is on disk.

@@ -11,13 +11,15 @@ from typing import Any, Final
 from fsm_agent.clock import Clock
 from fsm_agent.trail.chain import Chain
 from fsm_agent.trail.cipher import Cipher
-from fsm_agent.trail.entries import Kind, Stored, legible, written
+from fsm_agent.trail.entries import SHARED_SCHEMA, Kind, Stored, legible, written
 from fsm_agent.trail.store import RUNNING, Batch, TrailStore
 
-__all__ = ["CLEAR", "VALUE_CHARS", "TrailWriter"]
+__all__ = ["CLEAR", "PART_CHARS", "VALUE_CHARS", "TrailWriter"]
 
 VALUE_CHARS: Final = 64 * 1024
 """A body longer than this is kept once as a value, and the entry refers to it."""
+PART_CHARS: Final = 16 * 1024
+"""The conversation before a run is kept as values of about this length, from its beginning on, so that the runs of a thread share them."""
 CLEAR: Final = ("chain", "schema")
 """What of a header is not encrypted: enough to say which key and which version read the rest."""
 
@@ -49,6 +51,8 @@ class TrailWriter:
         self._clock = clock
         self._chain = chain
         self._cipher = cipher
+        # What is encrypted is another text each time, so that there is nothing to share.
+        self._shares = cipher is None and getattr(store, "shares_values", False)
         self._thread_id = thread_id
         self._run = written(run_id)
         self._next = seq
@@ -84,6 +88,9 @@ class TrailWriter:
             self.torn = True
             if kind in ("started", "outcome"):
                 self._under_way = kind == "started"
+            if kind == "header" and self._shares and len(text) > PART_CHARS:
+                body = self._in_parts(body)
+                text = legible(body)
             clear = {name: body[name] for name in CLEAR if name in body} if kind == "header" else {}
             if len(text) > VALUE_CHARS:
                 text = self._referred(text, clear)
@@ -98,11 +105,28 @@ class TrailWriter:
             self.torn = False
         return True
 
+    def _in_parts(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The header `body` with the conversation before the run in parts that are kept as values, but for what is no whole part yet."""
+        parts: list[Mapping[str, Any]] = []
+        open_: list[Any] = []
+        size = 0
+        for one in body["earlier"]:
+            open_.append(one)
+            size += len(legible(one))
+            if size >= PART_CHARS:
+                parts.append(self._kept_value(legible(open_)))
+                open_, size = [], 0
+        return {**body, "schema": SHARED_SCHEMA, "earlier": [*parts, *open_]} if parts else body
+
     def _referred(self, text: str, clear: Mapping[str, Any]) -> str:
-        value = (text if self._cipher is None else self._cipher.encrypt(text)).encode()
+        return written({**clear, **self._kept_value(text if self._cipher is None else self._cipher.encrypt(text))})
+
+    def _kept_value(self, text: str) -> dict[str, Any]:
+        """What refers to `text`, which is kept as a value."""
+        value = text.encode()
         digest = hashlib.sha256(value).hexdigest()
         self._values[digest] = value
-        return written({**clear, "value": digest, "bytes": len(value)})
+        return {"value": digest, "bytes": len(value)}
 
     def flush(self, *, lease: float, status: str = RUNNING, reason: str = "") -> Future[None]:
         """Make everything added so far durable, and hold the run for `lease` more seconds (0 gives it back).
