@@ -163,6 +163,60 @@ def test_a_hallucinated_field_is_refused_by_name() -> None:
     assert text == 'pay: field "dry_run" does not exist. Fields: to, amount, memo.'
 
 
+class _Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class _Dog(BaseModel):
+    kind: Literal["dog"]
+    bark: int
+    tags: list[str] = []
+
+
+class _Fish(BaseModel):
+    kind: Literal["fish"] = Field(alias="type")
+
+
+class _Bird(BaseModel):
+    kind: Literal["bird"] = Field(alias="type")
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ({"kind": "cow"}, ['field "x.kind" must be one of "cat", "dog", got string "cow"']),
+        ({"kind": None, "bark": 1}, ['field "x.kind" must be one of "cat", "dog", got null']),
+        ({"kind": "dog"}, ['field "x.bark" is missing (integer, required)']),
+        ({"kind": "dog", "bark": "1"}, ['field "x.bark" must be integer, got string "1"']),
+        ({"kind": "dog", "bark": 1, "tags": [2]}, ['field "x.tags[0]" must be string, got integer 2']),
+        (
+            {"kind": "dog", "lives": 9},
+            [
+                'field "x.bark" is missing (integer, required)',
+                'field "x.lives" does not exist (fields there: kind, bark, tags)',
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", [_Cat | _Dog, Annotated[_Cat | _Dog, Field(discriminator="kind")]], ids=["plain", "tagged"]
+)
+def test_of_a_union_only_the_branch_is_told_that_the_tag_names(kind: Any, given_: Any, says: list[str]) -> None:
+    """What other branches want would lead astray; a wrong tag is told with all tags there are, and at its own field."""
+    one = _one(kind)
+    assert render(_refused(one.validate({"x": given_})).values(), one) == f"probe: {'; '.join(says)}. Fields: x."
+
+
+def test_a_tag_is_missing_by_the_name_that_the_model_sees() -> None:
+    """Pydantic tells it of the whole object, by the field and its alias."""
+    one = _one(list[Annotated[_Fish | _Bird, Field(discriminator="kind")]])
+    text = render(_refused(one.validate({"x": [{}]})).values(), one)
+    assert text == 'probe: field "x[0].type" is missing ("fish" or "bird", required). Fields: x.'
+    text = render(_refused(_one(_Cat | _Dog).validate({"x": {}})).values(), one)
+    assert 'field "x.kind" is missing ("cat" or "dog", required)' in text
+
+
 def test_named_extras_may_be_ignored_and_are_reported() -> None:
     """M19: fields that a host injects can be named: they are dropped and reported, and others are still refused."""
     model = pay.args_model

@@ -12,12 +12,13 @@ from pydantic_core import PydanticOmit, core_schema
 
 __all__ = [
     "describe",
+    "described_at",
     "fields_at",
     "lists_numbers",
     "model_schema",
     "reference_name",
-    "schema_at",
     "schema_choices",
+    "schemas_at",
     "schemas_in",
     "tidy",
 ]
@@ -181,18 +182,27 @@ def _undescribed(schema: Any, root: Mapping[str, Any]) -> str | None:
     return None
 
 
-def schema_at(root: Mapping[str, Any], path: Sequence[str | int]) -> Mapping[str, Any]:
-    """The schema of the value at `path` (keys and list positions), `{}` when the schema does not say."""
-    return next(iter(_all_at(root, path)), {})
+def fields_at(root: Mapping[str, Any], path: Sequence[str | int], value: Any) -> tuple[str, ...]:
+    """The names of the fields that the object `value` at `path` may have, in every alternative whose constants are those of `value`."""
+    branches = [branch for one in schemas_at(root, path) for branch in _branches(one, root)]
+    meant = {name: None for branch in branches if _may_be(branch, value) for name in branch.get("properties", {})}
+    return tuple(meant or {name: None for branch in branches for name in branch.get("properties", {})})
 
 
-def fields_at(root: Mapping[str, Any], path: Sequence[str | int]) -> tuple[str, ...]:
-    """The names of the fields that the object at `path` may have, in every alternative."""
-    branches = [branch for one in _all_at(root, path) for branch in _branches(one, root)]
-    return tuple(dict.fromkeys(name for branch in branches for name in branch.get("properties", {})))
+def _may_be(branch: Mapping[str, Any], value: Any) -> bool:
+    """False where a field of `value` is not among those that the branch enumerates for it, as the tag of another alternative is not."""
+    if not isinstance(value, Mapping):
+        return True
+    listed = ((value[name], inner) for name, inner in branch.get("properties", {}).items() if name in value)
+    return all(
+        given in inner.get("enum", [inner["const"]] if "const" in inner else [given])
+        for given, inner in listed
+        if isinstance(inner, Mapping)
+    )
 
 
-def _all_at(root: Mapping[str, Any], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
+def schemas_at(root: Mapping[str, Any], path: Sequence[str | int]) -> list[Mapping[str, Any]]:
+    """The schemas of the value at `path` (keys and list positions), one for each alternative that has it."""
     found: list[Mapping[str, Any]] = [root]
     for part in path:
         found = [inner for one in found for branch in _branches(one, root) for inner in _step(branch, part)]
@@ -222,6 +232,11 @@ def _step(schema: Mapping[str, Any], part: str | int) -> Iterator[Mapping[str, A
         candidate = schema.get("properties", {}).get(part, schema.get("additionalProperties"))
     if isinstance(candidate, Mapping):
         yield candidate
+
+
+def described_at(root: Mapping[str, Any], path: Sequence[str | int]) -> str:
+    """What the value at `path` may be, in a few words, in every alternative."""
+    return " or ".join(dict.fromkeys(describe(one, root) for one in schemas_at(root, path))) or "value"
 
 
 def describe(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.tools.problems import Problem, phrase, shown_value
-from fsm_agent.tools.schema import describe, fields_at, schema_at, schema_choices
+from fsm_agent.tools.schema import described_at, fields_at, schema_choices, schemas_at
 from fsm_agent.tools.walk import Path, path_text, value_at
 
 __all__ = ["problems_of"]
@@ -43,25 +44,63 @@ _SPECIFIC: Final = ("unknown", "missing", "bound", "length", "pattern", "format"
 def problems_of(error: ValidationError, given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[Path, Problem]:
     """One problem a field, by its path, in the order of pydantic's errors; `schema` are the tool's parameters."""
     by_path: dict[Path, list[ErrorDetails]] = {}
-    for detail in error.errors(include_url=False)[:_MAX_ERRORS]:
-        path = _path(detail["loc"], given, missing=detail["type"] in _MISSING or detail["type"] in _UNKNOWN)
+    for detail in _meant(error.errors(include_url=False)[:_MAX_ERRORS], given):
+        path = (*_path(detail, given)[0], *_tag(detail, given, schema))
         by_path.setdefault(path, []).append(detail)
     return {path: _problem(path, details, given, schema) for path, details in by_path.items()}
 
 
-def _path(location: Sequence[str | int], given: Any, *, missing: bool) -> Path:
-    """`location` without what pydantic adds (the branch of a union, `[key]`): only steps that the arguments have."""
+def _path(detail: ErrorDetails, given: Any) -> tuple[Path, tuple[tuple[Path, str], ...]]:
+    """Where an error is: only steps that the arguments have. And what pydantic adds to them, as the branch of a union or `[key]`."""
+    location, absent = detail["loc"], detail["type"] in _MISSING or detail["type"] in _UNKNOWN
     path: list[str | int] = []
+    added: list[tuple[Path, str]] = []
     value = given
     for position, part in enumerate(location):
         last = position == len(location) - 1
-        if isinstance(value, Mapping) and isinstance(part, str) and (part in value or (last and missing)):
+        if isinstance(value, Mapping) and isinstance(part, str) and (part in value or (last and absent)):
             path.append(part)
             value = value.get(part)
         elif isinstance(value, (list, tuple)) and isinstance(part, int):
             path.append(part)
             value = value[part] if 0 <= part < len(value) else None
-    return tuple(path)
+        else:
+            added.append((tuple(path), str(part)))
+    return tuple(path), tuple(added)
+
+
+def _meant(errors: Sequence[ErrorDetails], given: Any) -> list[ErrorDetails]:
+    """Without what is wrong in the branches of a union that a constant field (`kind: Literal["cat"]`) rules out.
+
+    Where it rules out all of them, only that is wrong.
+    """
+    ruled_out, open_ = set(), set()
+    placed = [(detail, *_path(detail, given)) for detail in errors]
+    for detail, path, branches in placed:
+        for branch in branches:
+            if len(path) > len(branch[0]):
+                open_.add(branch)
+            if detail["type"] == "literal_error" and path[:-1] == branch[0]:
+                ruled_out.add(branch)
+    somewhere = {at for at, _ in open_ - ruled_out}
+    kept = [
+        detail
+        for detail, path, branches in placed
+        if not any(
+            branch in ruled_out and (branch[0] in somewhere or detail["type"] != "literal_error") for branch in branches
+        )
+    ]
+    return kept or list(errors)
+
+
+def _tag(detail: ErrorDetails, given: Any, schema: Mapping[str, Any]) -> Path:
+    """The field that says which branch of a union is meant, for an error about that field which pydantic tells of the whole object."""
+    if not detail["type"].startswith("union_tag_"):
+        return ()
+    path, _ = _path(detail, given)
+    names = re.findall("'([^']*)'", str(detail.get("ctx", {}).get("discriminator", "")))
+    there = fields_at(schema, path, None)
+    return tuple([name for name in names if name in there][:1])
 
 
 def _problem(path: Path, details: Sequence[ErrorDetails], given: Any, root: Mapping[str, Any]) -> Problem:
@@ -71,10 +110,9 @@ def _problem(path: Path, details: Sequence[ErrorDetails], given: Any, root: Mapp
     kind = kinds[chosen]
     if not specific and len(set(kinds)) > 1:
         kind = "type"
-    schema = schema_at(root, path)
-    allowed = _allowed(kind, details[chosen], path, schema, root)
-    message = phrase(kind, allowed, "en") or _rule(details[chosen])
     value = value_at(given, path)
+    allowed = _allowed(kind, details[chosen], path, given, root)
+    message = phrase(kind, allowed, "en") or _rule(details[chosen])
     got = "" if kind in ("missing", "unknown") or not path else shown_value(value)
     return Problem(path_text(path), kind, message, allowed, got)
 
@@ -96,13 +134,13 @@ def _kind(detail: ErrorDetails) -> str:
     return "type" if is_type else "rule"
 
 
-def _allowed(
-    kind: str, detail: ErrorDetails, path: Path, schema: Mapping[str, Any], root: Mapping[str, Any]
-) -> tuple[str, ...]:
+def _allowed(kind: str, detail: ErrorDetails, path: Path, given: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
     context = detail.get("ctx", {})
     name = detail["type"]
+    schemas = schemas_at(root, path)
+    schema = next(iter(schemas), {})
     if kind == "unknown":
-        return fields_at(root, path[:-1])
+        return tuple(one for one in fields_at(root, path[:-1], value_at(given, path[:-1])) if one != path[-1])
     if kind == "bound":
         limit, sign = _BOUND[name]
         bound = context.get(limit)
@@ -114,10 +152,11 @@ def _allowed(
         examples = [str(one) for one in schema.get("examples", ())][:2]
         return (str(context.get("pattern", "")), *(f"e.g. {one}" for one in examples))
     if kind == "choice":
-        return schema_choices(_enumerated(schema, root)) or (str(context.get("expected", "")),)
+        listed = dict.fromkeys(one for any_ in schemas for one in schema_choices(_enumerated(any_, root)))
+        return tuple(listed) or (str(context.get("expected", "")),)
     if kind == "format" and isinstance(schema.get("format"), str):
         return (schema["format"],)
-    return (describe(schema, root),) if kind in ("missing", "type", "format") else ()
+    return (described_at(root, path),) if kind in ("missing", "type", "format") else ()
 
 
 def _enumerated(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

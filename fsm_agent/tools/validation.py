@@ -37,7 +37,7 @@ from fsm_agent.tools.beyond import written_otherwise
 from fsm_agent.tools.models import FunctionArguments, JsonArguments
 from fsm_agent.tools.plain import plain
 from fsm_agent.tools.problems import Problem, problem, shown_value
-from fsm_agent.tools.schema import describe, fields_at, lists_numbers, schema_at, schemas_in
+from fsm_agent.tools.schema import described_at, fields_at, lists_numbers, schemas_in
 from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.translate import problems_of
 from fsm_agent.tools.walk import MAX_DEPTH, Path, dropped, leaves, path_text, unwritable, value_at
@@ -268,13 +268,15 @@ class Validator:
             yield from self._numbers_from_booleans(given, arguments)
         if self._open and not self._json and self._ignored is not True:
             for path in dropped(given, arguments, ()):
-                yield problem(path_text(path), "unknown", fields_at(self._schema(), path[:-1]))
+                yield problem(
+                    path_text(path), "unknown", fields_at(self._schema(), path[:-1], value_at(given, path[:-1]))
+                )
 
     def _numbers_from_booleans(self, given: Mapping[str, Any], arguments: Any) -> Iterator[Problem]:
         for path, value in leaves(given):
             read = value_at(arguments, path)
             if isinstance(value, bool) and isinstance(read, (int, float)) and not isinstance(read, bool):
-                expected = describe(schema_at(self._schema(), path), self._schema())
+                expected = described_at(self._schema(), path)
                 if "boolean" not in expected:
                     yield problem(path_text(path), "type", (expected,), value)
 
