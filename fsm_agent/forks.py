@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Final, Protocol
 
@@ -21,20 +22,27 @@ class Forkable(Protocol):
 
 _LIVING: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
 _RESTING: Final[list[Forkable]] = []
+_lock = threading.RLock()
 
 
 def through_forks(one: Forkable) -> None:
     """Have `one` told of `fork`, as long as somebody has it."""
-    _LIVING.add(one)
+    with _lock:
+        _LIVING.add(one)
 
 
 def _before_fork() -> None:
-    for one in list(_LIVING):
+    with _lock:
+        living = list(_LIVING)
+    for one in living:
         one.before_fork()
         _RESTING.append(one)
 
 
 def _after_fork(*, child: bool) -> None:
+    global _lock  # noqa: PLW0603 - a thread of the parent may have had it
+    if child:
+        _lock = threading.RLock()
     while _RESTING:
         _RESTING.pop().after_fork(child=child)
 

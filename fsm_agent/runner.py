@@ -15,6 +15,7 @@ from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
 from fsm_agent.effects import CallModel, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
+from fsm_agent.forks import through_forks
 from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
 from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, broken_off, left_behind, withdrawn
@@ -24,7 +25,7 @@ from fsm_agent.perform import Performer
 from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
-from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive
+from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive, sent
 from fsm_agent.threads import Threads
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
@@ -34,8 +35,6 @@ __all__ = ["Runner", "StreamItem"]
 
 StreamItem = Transitioned | Token | RunResult
 """What `stream` yields: transitions as they happen, pieces of the reply, and last the result."""
-
-_Core = Generator[Transitioned | Effect, Outcome | None, None]
 
 
 class Runner:
@@ -61,6 +60,18 @@ class Runner:
         self._active: dict[str, Run | None] = {}
         self._suspended: dict[str, Run] = {}
         self._lock = threading.RLock()
+        through_forks(self)
+
+    def before_fork(self) -> None:
+        """No thread is at work with the lists of runs."""
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; the runs that are under way go on in the parent alone."""
+        if child:
+            self._threads.forget(run for run in self._active.values() if run is not None)
+            self._active = {}
+        self._lock.release()
 
     def reserve(self, run_id: str) -> None:
         """Take `run_id` for a new run. Raises `RunBusy` while another run has it."""
@@ -122,7 +133,7 @@ class Runner:
                     continue
                 if outcome is None:
                     outcome = yield from self._perform(run, item)
-                item, outcome = _send(core, outcome), None
+                item, outcome = sent(core, outcome), None
             yield HERE
             if run.trail is not None:
                 durable(conclude(run))
@@ -160,7 +171,7 @@ class Runner:
                                 outcome = piece
                 else:
                     outcome = await self._aperform(run, item)
-                item, outcome = _send(core, outcome), None
+                item, outcome = sent(core, outcome), None
             result = await self._afinish(run)
         except BaseException as error:
             await aleft_behind(run, broken_off(run, error), partial(self._let_go, run))
@@ -383,10 +394,3 @@ class Runner:
             trace.fail(error)
         finally:
             self._leave(run)
-
-
-def _send(core: _Core, outcome: Outcome | None) -> Transitioned | Effect | None:
-    try:
-        return core.send(outcome)
-    except StopIteration:
-        return None

@@ -30,7 +30,7 @@ from fsm_agent.trail.toolset import tools_data
 from fsm_agent.trail.writer import TrailWriter
 from fsm_agent.turn import turn
 
-__all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive"]
+__all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive", "sent"]
 
 _ERROR_CHARS: Final = 500
 _READ_CHARS: Final = 5_000
@@ -353,3 +353,13 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             record = run.stop(run.broke(error))
         if record is not None:
             yield record
+
+
+def sent(
+    driven: Generator[Transitioned | Effect, Outcome | None, None], outcome: Outcome | None
+) -> Transitioned | Effect | None:
+    """What `drive` yields next, once `outcome` was sent to it; None at its end."""
+    try:
+        return driven.send(outcome)
+    except StopIteration:
+        return None

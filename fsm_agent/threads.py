@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -49,6 +49,12 @@ class Threads:
         """Note that nobody here drives `run` any more. Unless its thread was given back, the run has it."""
         if run.ctx.thread_id is not None and run.trail is not None and not run.closed:
             self._waiting[run.ctx.thread_id] = run.ctx.run_id
+
+    def forget(self, runs: Iterable[Run]) -> None:
+        """In a child made by fork: what the parent's `runs` have here is the child's own copy, where conversations are in memory."""
+        self._lock = threading.RLock()
+        for run in runs if self._at_once else ():
+            self.give_back(run.ctx.thread_id, run.ctx.run_id)
 
     def _ended_elsewhere(self, thread_id: str) -> bool:
         """True when the run that kept `thread_id` here has ended elsewhere. Then its thread is given back."""

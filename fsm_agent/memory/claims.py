@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fsm_agent.errors import RunBusy
+from fsm_agent.forks import through_forks
 
 __all__ = ["Claim", "LocalClaims", "alive", "busy", "lost"]
 
@@ -86,11 +87,20 @@ def lost(thread_id: str, run_id: str, taker: str | None) -> RunBusy:
 
 
 class LocalClaims:
-    """Which run of this process has which thread. Safe from any thread."""
+    """Which run of this process has which thread. Safe from any thread, and through `fork`."""
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        through_forks(self)
+
+    def before_fork(self) -> None:
+        """No thread is at work with the owners."""
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on."""
+        self._lock.release()
 
     def take(self, thread_id: str, run_id: str) -> bool:
         """Give `thread_id` to `run_id`; False when that run has it already. Raises `RunBusy` while another has it."""

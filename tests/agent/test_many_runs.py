@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,3 +91,43 @@ def test_a_tool_written_out_in_full_works_too() -> None:
         result = run(make(model, [search]), "go")
     assert [one.text for one in result.results] == ["with bing"]
     assert '"engine"' in model.requests[1].text
+
+
+FORKS = """
+import os, sys, threading, warnings
+from fsm_agent import Agent
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import ScriptedModel
+warnings.simplefilter("ignore")  # newer versions of Python warn of every fork
+asked, leave, inside, ends = (threading.Event() for _ in range(4))
+def hang(request):
+    asked.set()
+    leave.wait()
+    return "parent"
+def change():
+    with agent._runner._lock, agent.conversations._claims._lock:
+        inside.set()
+        ends.wait()
+agent = Agent(ScriptedModel([hang, "child"]), logger=silent_logger())
+config = {"configurable": {"thread_id": "t", "run_id": "r"}}
+said = []
+run = threading.Thread(target=lambda: said.append(agent.invoke("go", config).answer))
+run.start()
+asked.wait()
+threading.Thread(target=change).start()
+inside.wait()
+os.register_at_fork(before=ends.set)  # called before the hooks that are there already
+child = os.fork()
+if child == 0:
+    os._exit(0 if not agent.cancel("r") and agent.invoke("go", config).answer == "child" else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+leave.set()
+run.join()
+assert said == ["parent"]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_made_by_fork_has_no_run_of_its_parent() -> None:
+    """While runs are under way, also with a lock in the hands of another thread: the child uses the agent, and the thread of such a run."""
+    subprocess.run([sys.executable, "-c", FORKS], cwd=Path(__file__).parents[2], check=True, timeout=60)
