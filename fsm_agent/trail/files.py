@@ -51,7 +51,7 @@ def place_new(path: Path, fill: Callable[[Path], None]) -> bool:
 
     Raises `OSError`, and what `fill` raises; then there is no `path`.
     """
-    draft = path.with_name(f".{path.name[:80]}.{os.getpid()}-{uuid.uuid4().hex[:12]}.new")
+    draft = path.with_name(f".{path.name[:40]}.{os.getpid()}-{uuid.uuid4().hex[:12]}.new")
     try:
         fill(draft)
         descriptor = os.open(draft, os.O_RDWR)

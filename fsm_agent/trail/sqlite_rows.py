@@ -85,15 +85,19 @@ WITH RECURSIVE found (run_id) AS (
 
 
 def create(path: Path) -> None:
-    """Make the file `path` with its tables and without entries."""
+    """Make the file `path` with its tables and without entries. Where that fails nothing stays beside it, on a disk that may be full."""
     link = sqlite3.connect(path, isolation_level=None)
     try:
         link.execute("PRAGMA journal_mode = WAL")
         link.execute(f"PRAGMA application_id = {APPLICATION}")
         link.execute(f"PRAGMA user_version = {VERSION}")
         link.executescript(_SCHEMA)
-    finally:
+    except BaseException:
         link.close()
+        for log in ("-wal", "-shm"):
+            path.with_name(path.name + log).unlink(missing_ok=True)
+        raise
+    link.close()
 
 
 # ---------------------------------------------------------------- writing

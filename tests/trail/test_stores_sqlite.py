@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -72,6 +73,30 @@ def test_reading_makes_no_file(path: Path, store: SQLiteTrail) -> None:
     with closing(SQLiteTrail(path.parent / "new" / "folder" / "runs.db")) as deeper:
         deeper.append(batch(entries=entries(0, 0))).result(PATIENCE)
     assert [found.name for found in (path.parent / "new" / "folder").iterdir()] == ["runs.db"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of the size of a file")
+def test_a_file_that_cannot_be_made_leaves_nothing(path: Path, store: SQLiteTrail) -> None:
+    """A disk that is full gets no fuller by each try: the drafts of a file go, with their logs."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        with pytest.raises(TrailError, match="Nothing was written"):
+            store.append(batch(entries=entries(0, 0))).result(PATIENCE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(path.parent.iterdir()) == []
+    store.append(batch(entries=entries(0, 0))).result(PATIENCE)
+
+
+def test_a_name_as_long_as_a_folder_takes_it(tmp_path: Path) -> None:
+    """The draft of a file has room for its name, in any script."""
+    long = tmp_path / ("记" * 80 + ".db")
+    with closing(SQLiteTrail(long)) as store:
+        store.append(batch(entries=entries(0, 0))).result(PATIENCE)
+    assert list(tmp_path.iterdir()) == [long]
 
 
 @pytest.mark.parametrize(
