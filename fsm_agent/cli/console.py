@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -76,9 +77,10 @@ def _write(text: str) -> None:
 
 
 def tolerant() -> None:
-    """Let no character end the program: one that a stream cannot write is escaped, and any byte can be read.
+    """Let no character, stream or size of a terminal end the program, or hide what it says.
 
-    A stream that is closed (`<&-`, as a daemon may have it) is the null device from here on.
+    A character that a stream cannot write is escaped, and any byte can be read. A stream that is closed (`<&-`, as a daemon may have it) is
+    the null device from here on; one that another program left without waiting waits again; standard error may be full or hung up.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -86,11 +88,50 @@ def tolerant() -> None:
             descriptor = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(descriptor, True)
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8"))
+        _wait_for(getattr(sys, name))
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
+    _let_stderr_fail()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    for size in ("COLUMNS", "LINES"):
+        if os.environ.get(size) and not os.environ[size].strip("0 "):
+            del os.environ[size]  # nobody knows the size: lines of no width would all be empty
+
+
+def _wait_for(stream: Any) -> None:
+    """Have a stream wait for its other side, also where a program that shares it has set that off: a text would be cut."""
+    if os.name == "posix":
+        with contextlib.suppress(OSError, ValueError):
+            os.set_blocking(stream.fileno(), True)
+
+
+def _let_stderr_fail() -> None:
+    """Lose what standard error does not take (a full disk, a terminal that was hung up): that is no reason to break off a run."""
+    stream = sys.stderr
+    if isinstance(stream, io.TextIOWrapper) and isinstance(getattr(stream.buffer, "raw", stream.buffer), io.FileIO):
+        sys.stderr = _Lossy(stream)
+
+
+class _Lossy(io.TextIOWrapper):
+    """A stream that may lose what is written; only a reader that has gone is told, as `head` may have enough.
+
+    Nothing is kept back: what was not taken is not tried again, and Ctrl-C in the middle writes nothing twice.
+    """
+
+    def __init__(self, owner: io.TextIOWrapper) -> None:
+        super().__init__(io.FileIO(owner.fileno(), "w", closefd=False), owner.encoding, write_through=True)
+        self._owner = owner  # whose end would close the file
+
+    def write(self, text: str, /) -> int:
+        """Write `text`, and say that all is written where it cannot be."""
+        try:
+            return super().write(text)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            return len(text)
 
 
 @contextlib.contextmanager

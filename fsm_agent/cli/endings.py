@@ -51,6 +51,16 @@ def debugging(ctx: Any, value: bool) -> bool:
 class Commands(TyperGroup):
     """A group whose commands end with one line for an error of ours and for Ctrl-C; `--debug` shows the traceback."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line; `--help` and `--version` are answered here."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            error_line(_said(error))
+            raise typer.Exit(EXIT_CODES[Status.FAILED]) from error
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
@@ -64,9 +74,16 @@ class Commands(TyperGroup):
             # Whoever read the output may have enough of it, as `head` has: that is no error.
             if error.errno == errno.EPIPE or ctx.find_root().meta.get(__name__):
                 raise
-            where = "" if error.filename is None else f": {error.filename}"
-            error_line(redact_text(f"{error.strerror or error}{where}"))
+            error_line(_said(error))
             raise typer.Exit(EXIT_CODES[Status.FAILED]) from error
         except KeyboardInterrupt as interrupt:
             err().print("cancelled", style="yellow")
             raise typer.Exit(EXIT_CODES[Status.CANCELLED]) from interrupt
+
+
+def _said(error: OSError) -> str:
+    """What the system says, and about which file."""
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # as `Path.cwd` raises it, and nothing else
+        return "the current directory was removed: go to one that is there"
+    where = "" if error.filename is None else f": {error.filename}"
+    return redact_text(f"{error.strerror or error}{where}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import threading
@@ -144,7 +145,7 @@ def test_a_stream_that_is_closed_is_the_null_device(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-@pytest.mark.parametrize("args", [["table"], ["table", "--json"]])
+@pytest.mark.parametrize("args", [["table"], ["table", "--json"], ["--help"], ["--version"]])
 def test_an_output_that_cannot_be_written_is_one_line(here: Path, args: list[str]) -> None:
     """A disk that is full below `fsm-agent ... > FILE` is an error of one line, and no success."""
     with Path("/dev/full").open("w") as full:
@@ -152,6 +153,45 @@ def test_an_output_that_cannot_be_written_is_one_line(here: Path, args: list[str
             command(*args), cwd=here, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.parametrize("args", [["run", "x"], ["run", "x", "--log"]])
+def test_what_standard_error_does_not_take_breaks_off_no_run(here: Path, args: list[str]) -> None:
+    """A full disk below `2> FILE`, or a terminal that was hung up, loses the view of the run and nothing else."""
+    with server(["fine"]) as s, Path("/dev/full").open("w") as full:
+        line = [*command(*args), "--base-url", s.base_url]
+        done = subprocess.run(
+            line, cwd=here, env=environment(), stdout=subprocess.PIPE, stderr=full, text=True, check=False
+        )
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+
+
+def test_an_output_that_does_not_wait_gets_everything(here: Path) -> None:
+    """A pipe that a program sharing it set to not waiting takes more than it has room for, piece by piece."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    long = "fine " * 100_000
+    with server([long]) as s, os.fdopen(reader, encoding="utf-8") as written:
+        line = [*command("run", "x", "-q"), "--base-url", s.base_url]
+        with subprocess.Popen(line, cwd=here, env=environment(), stdout=writer) as running:
+            os.close(writer)
+            assert written.read().strip() == long.strip()
+    assert running.returncode == 0
+
+
+def test_a_terminal_of_no_width_hides_nothing(here: Path) -> None:
+    """COLUMNS=0, as a container without a terminal may have it, says that nobody knows the width."""
+    at = {**environment(), "COLUMNS": "0", "LINES": "0"}
+    done = subprocess.run(command("show", "x"), cwd=here, env=at, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[:21]) == (2, "error: no store is gi")
+
+
+def test_a_current_directory_that_was_removed_is_named(here: Path) -> None:
+    """The error says what is missing, although the system names no file."""
+    line = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", *command("run", "x")]
+    done = subprocess.run(line, cwd=here, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: the current directory was removed: go to one that is there\n")
 
 
 def test_an_empty_task_is_refused_before_anything_runs() -> None:
