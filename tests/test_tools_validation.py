@@ -208,6 +208,13 @@ def test_of_a_union_only_the_branch_is_told_that_the_tag_names(kind: Any, given_
     assert render(_refused(one.validate({"x": given_})).values(), one) == f"probe: {'; '.join(says)}. Fields: x."
 
 
+def test_the_schema_of_a_tagged_union_refers_to_nothing_that_is_not_there() -> None:
+    """Its branches are written out, and each says its tag: a mapping to their definitions would lead nowhere."""
+    shown = json.dumps(_one(Annotated[_Cat | _Dog, Field(discriminator="kind")]).parameters())
+    assert "$defs" not in shown
+    assert '"const": "cat"' in shown
+
+
 def test_a_tag_is_missing_by_the_name_that_the_model_sees() -> None:
     """Pydantic tells it of the whole object, by the field and its alias."""
     one = _one(list[Annotated[_Fish | _Bird, Field(discriminator="kind")]])

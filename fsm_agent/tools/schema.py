@@ -68,7 +68,7 @@ def model_schema(model: type[BaseModel], hidden: frozenset[str]) -> dict[str, An
 def tidy(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A parameters schema for the prompt: an object, without noise, `$ref`s written out where small and acyclic.
 
-    Left out: `title`, `default: null`, `additionalProperties: false` and an empty `required`. The input is not changed.
+    Left out: `title`, `default: null`, `additionalProperties: false`, `discriminator` and an empty `required`. The input is not changed.
     """
     definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
     body = {key: item for key, item in schema.items() if key not in ("$defs", "definitions", "$schema", "$id")}
@@ -97,6 +97,10 @@ def _rebuilt(schema: Any, definitions: Mapping[str, Any], inline: set[str], dept
         if (key == "title" and isinstance(item, str)) or (key == "additionalProperties" and item is False):
             continue
         if (key == "default" and item is None) or (key == "required" and not item):
+            continue
+        if key == "discriminator" and isinstance(
+            item, Mapping
+        ):  # its references would lead nowhere; the constants say it
             continue
         if name and key == "$ref":
             rebuilt[key] = f"#/$defs/{name}"
