@@ -115,10 +115,8 @@ def conclude(run: Run) -> Future[None]:
     """Make the end of the run durable, or that it waits; either way it is given back."""
     trail = run.trail
     assert trail is not None, "only runs with a trail are written down"
-    if not trail.held:
-        given_back: Future[None] = Future()
-        given_back.set_result(None)
-        return given_back
+    if not trail.held and trail.newest is not None:
+        return trail.newest  # has given it back, or has failed to
     if run.state in TERMINAL:
         ended = run.result()
         return trail.flush(lease=0.0, status=ended.status, reason=ended.reason or "")

@@ -76,7 +76,7 @@ def left_behind(run: Run, written: Future[None] | None, let_go: Callable[[], Non
     if run.trail is not None:
         with suppress(TimeoutError):
             if written is not None:
-                written.exception(PATIENCE)
+                run.unrecorded = written.exception(PATIENCE) is not None
             let_go()
 
 

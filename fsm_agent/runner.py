@@ -296,6 +296,7 @@ class Runner:
             if run.trail is not None:
                 durable(conclude(run))
         except BaseException:
+            run.unrecorded = True
             self._let_go(run)
             raise
         finally:

@@ -74,7 +74,8 @@ class Run:
     `tools` is the registry, which may change; the run goes by the tools in its context, of version `tools_seen`, until it looks again.
     `trail` writes the records down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
     store may have an outcome that nothing has followed from (`unfolded`), and what people `decided` since they were asked (`asked_at`, in
-    epoch seconds). `unsaved` says why the conversation could not be stored. `torn` is True in the middle of a move.
+    epoch seconds). `unsaved` says why the conversation could not be stored. `unrecorded` is True when the store could not write its end.
+    `torn` is True in the middle of a move.
     """
 
     ctx: Context
@@ -97,6 +98,7 @@ class Run:
     rebased: tuple[Block, ...] = ()
     closed: bool = False
     unsaved: str = ""
+    unrecorded: bool = False
     last: float = 0.0
     torn: bool = False
 

@@ -124,9 +124,12 @@ class Threads:
             await self.freed(run.ctx.thread_id, partial(self._keep, run))
 
     def _keep(self, run: Run) -> None:
-        """A turn without an answer is kept only when its tools may have changed something."""
+        """A turn without an answer is kept only when its tools may have changed something.
+
+        That of a run whose end could not be recorded is not: it can be resumed, and its turn is kept then.
+        """
         ctx = run.ctx
-        keep = run.answered or ctx.tool_calls > 0 or run.stopped_while_executing
+        keep = not run.unrecorded and (run.answered or ctx.tool_calls > 0 or run.stopped_while_executing)
         try:
             self._store.close(ctx.thread_id or "", ctx.run_id, run.thread_history() if keep else None)
         except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to

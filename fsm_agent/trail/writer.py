@@ -64,6 +64,7 @@ class TrailWriter:
         self.torn = False
         self.held = True
         self.here = False
+        self.newest: Future[None] | None = None
 
     @property
     def head(self) -> str:
@@ -138,7 +139,7 @@ class TrailWriter:
             values, self._values = self._values, {}
             now = self._clock.time()
             self.held = lease > 0
-            return self._store.append(
+            self.newest = self._store.append(
                 Batch(
                     run_id=self.run_id,
                     owner=self.owner,
@@ -152,3 +153,4 @@ class TrailWriter:
                 ),
                 here=self.here,
             )
+            return self.newest

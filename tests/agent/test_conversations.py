@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from fsm_agent import Approve, Status, tool
-from fsm_agent.errors import RunBusy, UnknownRun
+from fsm_agent.errors import RunBusy, TrailError, UnknownRun
 from fsm_agent.memory import InMemoryConversations
-from fsm_agent.testing import ScriptedModel, call
-from fsm_agent.trail import MemoryTrail
+from fsm_agent.testing import FakeClock, ScriptedModel, call
+from fsm_agent.trail import Batch, MemoryTrail
+from fsm_agent.trail.store import RUNNING
 from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Recorder, add, hanging, make, run
 from tests.faults.kit import in_thread
 
@@ -137,6 +140,50 @@ def test_a_removed_trail_keeps_no_thread() -> None:
             run(agent, "another", "invoke", THREAD)
         store.failure = UnknownRun("gone")
         assert run(agent, "another", "invoke", THREAD).answer == "next"
+
+
+@tool(idempotent=True)
+def twice(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+class Filling(MemoryTrail):
+    """A store whose disk is full behind so many appends, until there is room."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
+        """Append, or fail."""
+        self.room -= 1
+        if self.room >= 0:
+            return super().append(batch)
+        failed: Future[None] = Future()
+        failed.set_exception(TrailError("the disk is full"))
+        return failed
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_can_be_resumed_keeps_its_turn_once(way: str) -> None:
+    """Where the store could not write that a run was broken off, the run goes on later, and its turn is not kept twice."""
+    found = set()
+    for room in range(1, 6):
+        clock, store, conversations = FakeClock(), Filling(room), InMemoryConversations()
+        kept: Any = {"store": store, "conversations": conversations, "clock": clock}
+        agent = make(ScriptedModel([call("twice", n=1), "done"]), [twice], **kept)
+        with contextlib.suppress(TrailError):
+            run(agent, "go", way, RUN)
+        store.room, found = 100, {*found, store.info("r").status}
+        clock.advance(1_000_000)
+        if store.info("r").status == RUNNING:
+            make(
+                ScriptedModel(lambda request: "done" if "2" in request.text else call("twice", n=1)), [twice], **kept
+            ).resume("r")
+        history = conversations.open("t", "another")
+        assert [one.kind for one in history] == ["task", "round", "answer"], room
+    assert found == {RUNNING, Status.COMPLETED}
 
 
 @pytest.mark.parametrize("way", WAYS)
