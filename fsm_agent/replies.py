@@ -7,6 +7,7 @@ call is kept as text, and VALIDATE reads it strictly.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,6 +33,7 @@ _CUT: Final = frozenset(
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
 _strictly: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _LONG: Final = 1 << 62
+_HALF: Final = re.compile(r"(?<!\\)[\ud800-\udfff]")
 
 
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
@@ -66,7 +68,7 @@ def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
     What strict JSON cannot write, or is nested too deep to be read, is kept as text, which VALIDATE refuses.
     """
     if isinstance(arguments, str):
-        arguments = well_formed(arguments)
+        arguments = arguments if arguments.isascii() else _spelled(arguments)
     elif arguments is not None and not _is_plain(arguments):
         try:
             text = _strictly(arguments)
@@ -76,6 +78,12 @@ def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
         except (ValueError, TypeError, RecursionError):
             arguments = well_formed(json.dumps(arguments, default=str))
     return RawCall(well_formed(str(call_id or "")), well_formed(str(name or "")), arguments)
+
+
+def _spelled(arguments: str) -> str:
+    """The same arguments in characters that UTF-8 has: half a pair is an escape, which VALIDATE refuses as it does in a dict."""
+    whole = arguments.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return well_formed(_HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", whole))
 
 
 def _is_plain(arguments: Any) -> bool:

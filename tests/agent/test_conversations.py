@@ -168,7 +168,7 @@ class Filling(MemoryTrail):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_that_can_be_resumed_keeps_its_turn_once(way: str) -> None:
     """Where the store could not write that a run was broken off, the run goes on later, and its turn is not kept twice."""
-    found = set()
+    found: set[str] = set()
     for room in range(1, 6):
         clock, store, conversations = FakeClock(), Filling(room), InMemoryConversations()
         kept: Any = {"store": store, "conversations": conversations, "clock": clock}

@@ -140,6 +140,23 @@ def test_m10_an_argument_in_its_place_is_taken_whatever_stands_beside_it(text: s
     assert (ledger.entries, result.answer) == ([{"thought": "deep", "id": "7"}], "done")
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_m10_half_a_character_is_refused_in_a_stream_too(way: str) -> None:
+    """Half of a surrogate pair is no character, and nothing else is put in its place; two pieces that make one are it."""
+    ledger = Ledger()
+
+    def look(q: str) -> str:
+        """Look."""
+        ledger.note(q=q)
+        return "seen"
+
+    halves = "\ud83d" + "\ude00"
+    with ScriptedModel([call("look", q="a\ud800"), Call("look", f'{{"q": "{halves}"}}'), "done"]) as model:
+        run(make(model, [look]), "look", way)
+    assert ledger.entries == [{"q": "\U0001f600"}]
+    assert "half of a surrogate pair" in model.requests[1].text
+
+
 def test_m10_nesting_without_end_breaks_no_guided_run() -> None:
     """A result, and a text beside calls, that nest deeper than a parser follows are texts like others."""
     ledger = Ledger()
