@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from fsm_agent.alphabet import TERMINAL, State
+from fsm_agent.berths import Berth
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
 from fsm_agent.definition import known, limits_of, memory_of, of_kinds, reflect_of, rungs_of, simpler_of, temperature_of
@@ -248,18 +248,17 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         Raises `UnknownRun` for a run that nobody knows or that has ended, `RunHeld` while another process has it, `RunError` for a decision
         or change that does not fit, `TrailDamaged`, `TrailVersion` when the agent is another than the one that began the run.
         """
-        taken = self._runner.take(run_id, Resumption(decision=decision, change=change, by=by))
-        if isinstance(taken, RunResult):
-            return taken
-        run, outcome = taken
-        items = None
+        berth = Berth(run_id)
         try:
+            taken = self._runner.take(berth, Resumption(decision=decision, change=change, by=by))
+            if isinstance(taken, RunResult):
+                return taken
+            run, outcome = taken
             items = self._runner.run(run, Trace.again(run.job, config, self.name or "agent"), outcome)
             return flown(remembering(self._recall, run, items))
         except BaseException:
-            # Ctrl-C, or a callback, came before the run went on, so that nothing of it can let go.
-            if items is None or getgeneratorstate(items) == GEN_CREATED:
-                self._runner.put_back(run)
+            # Ctrl-C, or a callback, may come before the run goes on, so that nothing of it can let go.
+            self._runner.put_back(berth)
             raise
 
     async def aresume(
@@ -272,14 +271,15 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         config: RunnableConfig | None = None,
     ) -> RunResult:
         """`resume` on the event loop."""
-        taken = await self._runner.atake(run_id, Resumption(decision=decision, change=change, by=by))
+        berth = Berth(run_id)
+        taken = await self._runner.atake(berth, Resumption(decision=decision, change=change, by=by))
         if isinstance(taken, RunResult):
             return taken
         run, outcome = taken
         try:
             trace = await Trace.aagain(run.job, config, self.name or "agent")
         except BaseException:
-            self._runner.put_back(run)
+            self._runner.put_back(berth)
             raise
         items = self._runner.arun(run, trace, outcome)
         return await _alast(aremembering(self._recall, run, items))
@@ -316,40 +316,37 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> Driven:
         full = config_of(config, more)
         recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
-        run = self._open(given, ids_of(given, config, full), recalled, streaming=streaming)
+        setup, new = self._setup_now(), self._asked(given, ids_of(given, config, full))
+        berth = Berth(new.run_id)
         try:
+            stored = self._runner.open(berth, new.thread_id)
+            run = self._begin(setup, new, stored, recalled, streaming=streaming)
             trace = Trace.begin(full, self.name or "agent", given)
+            run.job.config, run.job.traced = trace.config, trace.traced
+            yield from remembering(self._recall, run, self._runner.run(run, trace, None))
         except BaseException:
-            self._runner.release(run.job.run_id, run.ctx.thread_id)
+            # Ctrl-C, or a callback, may come before the run goes on, so that nothing of it can let go.
+            self._runner.release(berth, new.thread_id)
             raise
-        run.job.config, run.job.traced = trace.config, trace.traced
-        yield from remembering(self._recall, run, self._runner.run(run, trace, None))
 
     async def _astart(
         self, given: AgentInput, config: RunnableConfig | None, more: Mapping[str, Any], *, streaming: bool
     ) -> AsyncGenerator[StreamItem]:
         full = aconfig_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
-        run = await self._aopen(given, ids_of(given, config, full), recalled, streaming=streaming)
+        setup, new = self._setup_now(), self._asked(given, ids_of(given, config, full))
+        berth = Berth(new.run_id)
+        stored = await self._runner.aopen(berth, new.thread_id)
         try:
+            run = self._begin(setup, new, stored, recalled, streaming=streaming)
             trace = await Trace.abegin(full, self.name or "agent", given)
         except BaseException:
-            await self._runner.arelease(run.job.run_id, run.ctx.thread_id)
+            await self._runner.arelease(berth, new.thread_id)
             raise
         run.job.config, run.job.traced = trace.config, trace.traced
         async with aclosing(aremembering(self._recall, run, self._runner.arun(run, trace, None))) as items:
             async for item in items:
                 yield item
-
-    def _open(self, given: AgentInput, ids: Ids, recalled: Sequence[str] = (), *, streaming: bool) -> Run:
-        """A new run for `given`, with the thread's history when its ids name a thread, and what was recalled for it."""
-        setup, new = self._setup_now(), self._asked(given, ids)
-        return self._begin(setup, new, self._runner.open(new.run_id, new.thread_id), recalled, streaming=streaming)
-
-    async def _aopen(self, given: AgentInput, ids: Ids, recalled: Sequence[str], *, streaming: bool) -> Run:
-        setup, new = self._setup_now(), self._asked(given, ids)
-        stored = await self._runner.aopen(new.run_id, new.thread_id)
-        return self._begin(setup, new, stored, recalled, streaming=streaming)
 
     def _asked(self, given: AgentInput, ids: Ids) -> Asked:
         fitting(self.policy, self.tools)

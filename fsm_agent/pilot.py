@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from functools import partial
+from inspect import GEN_RUNNING, getgeneratorstate
 from math import inf
 from queue import Empty
 from typing import Any, Final
@@ -34,26 +35,35 @@ _PATIENCE: Final = 5.0
 
 def flown(items: Driven) -> RunResult:
     """Drive `items` to the end and return its last one. What users may have tied to the caller's thread is called on that thread."""
+    try:
+        result = _flown(items)
+    except BaseException:
+        # Ctrl-C between two items: the run must not wait for whoever still has the traceback.
+        if getgeneratorstate(items) != GEN_RUNNING:
+            items.close()
+        raise
+    assert result is not None, "the last item is the result"
+    return result
+
+
+def _flown(items: Driven) -> RunResult | None:
     advance: Callable[[], Any] = partial(next, items)
     result: RunResult | None = None
     while True:
         try:
             item = advance()
         except StopIteration:
-            break
+            return result
         advance = partial(next, items)
         if isinstance(item, RunResult):
             result = item
         elif isinstance(item, Work):
             if item.job.observed or item.job.traced:
-                result = _last(relayed(items, item))
-                break
+                return _last(relayed(items, item))
             try:
                 advance = _Flight(items, item).watch()
             except CancelRequested as request:
                 advance = partial(items.throw, request)
-    assert result is not None, "the last item is the result"
-    return result
 
 
 def relayed(items: Driven, first: Work | None = None) -> Generator[Transitioned | Token | RunResult, None, None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from fsm_agent.alphabet import TERMINAL
+from fsm_agent.berths import Berth, Berths
 from fsm_agent.context import Setup
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
 from fsm_agent.effects import CallModel, Effect, Outcome
@@ -57,70 +57,64 @@ class Runner:
         self._journal = journal
         self._observers = observers
         self._pauses = pauses
-        self._active: dict[str, Run | None] = {}
-        self._suspended: dict[str, Run] = {}
-        self._lock = threading.RLock()
+        self.berths = Berths()
         through_forks(self)
 
     def before_fork(self) -> None:
         """No thread is at work with the lists of runs."""
-        self._lock.acquire()
+        self.berths.lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; the runs that are under way go on in the parent alone."""
         if child:
-            self._threads.forget(run for run in self._active.values() if run is not None)
-            self._active = {}
-        self._lock.release()
+            self._threads.forget(self.berths.forget())
+        self.berths.lock.release()
 
-    def reserve(self, run_id: str) -> None:
-        """Take `run_id` for a new run. Raises `RunBusy` while another run has it."""
-        with self._lock:
-            if run_id in self._active or run_id in self._suspended:
-                raise RunBusy(f"a run {run_id!r} is already under way here; give each run an id of its own")
-            self._active[run_id] = None
+    def open(self, berth: Berth, thread_id: str | None) -> tuple[Block, ...]:
+        """Take run id and thread for a new run: its history, () without a thread. Raises `RunBusy` while another run has one of them.
 
-    def open(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
-        """`reserve`, and take the thread for the run: its history, () without a thread. Raises `RunBusy` while another run has it."""
-        self.reserve(run_id)
-        return self._opened(run_id, thread_id)
+        Whatever is raised, or comes up before the run goes on, `release` gives them up.
+        """
+        self.berths.new(berth)
+        return self._threads.open(thread_id, berth.run_id)
 
-    async def aopen(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
+    async def aopen(self, berth: Berth, thread_id: str | None) -> tuple[Block, ...]:
         """`open` without blocking the event loop. When the await is cancelled, run id and thread are given up as soon as they can be."""
-        self.reserve(run_id)
-        opened = partial(self._opened, run_id, thread_id)
+        self.berths.new(berth)
+        opened = partial(self._opened, berth, thread_id)
         try:
-            return await self._threads.claimed(thread_id, opened, partial(self.release, run_id, thread_id))
+            return await self._threads.claimed(thread_id, opened, partial(self.release, berth, thread_id))
         except RunError:  # `_opened` has given it up
             raise
         except RuntimeError:  # no worker could be begun, so that nothing was opened
-            self.release(run_id, None)
+            self.release(berth, None)
             raise
 
-    def _opened(self, run_id: str, thread_id: str | None) -> tuple[Block, ...]:
+    def _opened(self, berth: Berth, thread_id: str | None) -> tuple[Block, ...]:
         try:
-            return self._threads.open(thread_id, run_id)
+            return self._threads.open(thread_id, berth.run_id)
         except BaseException:
-            self.release(run_id, None)
+            self.release(berth, None)
             raise
 
-    def release(self, run_id: str, thread_id: str | None) -> None:
-        """Give up a run that never began, and its thread."""
+    def release(self, berth: Berth, thread_id: str | None) -> None:
+        """Give up a new run, unless it went on, and its thread."""
+        if not self.berths.has(berth):
+            return
         try:
-            self._threads.give_back(thread_id, run_id)
+            self._threads.give_back(thread_id, berth.run_id)
         finally:
-            with self._lock:
-                self._active.pop(run_id, None)
+            self.berths.give_up(berth)
 
-    async def arelease(self, run_id: str, thread_id: str | None) -> None:
+    async def arelease(self, berth: Berth, thread_id: str | None) -> None:
         """`release` without blocking the event loop."""
-        await self._threads.freed(thread_id, partial(self.release, run_id, thread_id))
+        await self._threads.freed(thread_id, partial(self.release, berth, thread_id))
 
     def run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Driven:
         """`run` for `fsm_agent.pilot` to drive. `outcome` is what a suspended run waits for."""
         core = drive(run)
         try:
-            self._enter(run)
+            self.berths.enter(run)
             if run.trail is not None:
                 run.trail.here = True
             catch_up(run)
@@ -151,7 +145,7 @@ class Runner:
         """Drive `run` on the event loop."""
         core = drive(run)
         try:
-            self._enter(run)
+            self.berths.enter(run)
             catch_up(run)
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
@@ -184,67 +178,50 @@ class Runner:
         finally:
             await trace.aend(result)
 
-    def take(self, run_id: str, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
+    def take(self, berth: Berth, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
         """Take a run that is not under way, with what the caller goes on with: exactly one caller gets it.
 
         The result instead, when people have still to decide. Raises `UnknownRun` for a run that nobody knows or that has ended, `RunHeld`
-        while another writer has it, `RunError` for what does not fit; the run is then as it was.
+        while another writer has it, `RunError` for what does not fit; the run is then as it was. Until it goes on, `put_back` gives it up.
         """
-        run = self._take(run_id)
         try:
+            run = self._take(berth)
             if run.trail is None and run.paused:
                 run.job.started += run.job.clock.time() - run.asked_at
             outcome = reopened(run, resumption, run.ctx.setup)
         except BaseException:
-            self.put_back(run)
+            self.put_back(berth)
             raise
         # Somebody to ask at once is asked again, unless people elsewhere have begun to decide.
         asked_here = self._performer.asks_here and not run.decided
         if outcome is None and run.asking is not None and not asked_here:
-            return self._left(run)
+            return self._left(berth, run)
         return run, outcome
 
-    async def atake(self, run_id: str, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
+    async def atake(self, berth: Berth, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
         """`take` without blocking the event loop. When the await is cancelled, the run is left as it was."""
         if self._journal is None:
-            return self.take(run_id, resumption)
-        return await claimed_in_thread(lambda: self.take(run_id, resumption), self._untake)
+            return self.take(berth, resumption)
+        # What people decided about some of the calls is kept all the same.
+        return await claimed_in_thread(lambda: self.take(berth, resumption), lambda _: self.put_back(berth))
 
-    def _untake(self, taken: tuple[Run, Outcome | None] | RunResult) -> None:
-        """Nobody goes on with what was taken. What people decided about some of the calls is kept all the same."""
-        if not isinstance(taken, RunResult):
-            self.put_back(taken[0])
-
-    def _take(self, run_id: str) -> Run:
-        with self._lock:
-            if run_id in self._active:
-                raise RunBusy(f"run {run_id!r} is under way here: it has not ended, or somebody has just resumed it")
-            self._active[run_id] = None
-            run = self._suspended.pop(run_id, None)
-        try:
-            run = run or self._stored(run_id)
-            run.pauses = self._pauses()
-            with self._lock:
-                self._active[run_id] = run
-        except BaseException:
-            with self._lock:
-                self._active.pop(run_id, None)
-            if run is not None:
-                self._let_go(run)
-            raise
+    def _take(self, berth: Berth) -> Run:
+        berth.run = run = self.berths.again(berth) or self._stored(berth)
+        run.pauses = self._pauses()
         return run
 
-    def _stored(self, run_id: str) -> Run:
+    def _stored(self, berth: Berth) -> Run:
         if self._journal is None:
             raise UnknownRun(
-                f"no run {run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
+                f"no run {berth.run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
                 'cancelled it. Runs outlive their process in a store: Agent(..., store="runs.db")'
             )
         host = Host(self._observers, self._tools)
-        run = taken_over(self._journal, run_id, self._setup, self._journal.machine, host)
+        berth.run = run = taken_over(self._journal, berth.run_id, self._setup, self._journal.machine, host)
         try:
             self._threads.rebase(run)
-        except BaseException:
+        except RunBusy:  # the thread is another run's, and stays so
+            berth.run = None
             self._let_go(run)
             raise
         return run
@@ -254,20 +231,23 @@ class Runner:
         if run.trail is not None and self._journal is not None:
             self._journal.let_go(run.job.run_id, run.trail.owner)
 
-    def put_back(self, run: Run) -> None:
-        """Leave a run that was taken as it was."""
-        self._threads.leave(run)
-        with self._lock:
-            self._active.pop(run.job.run_id, None)
-            if run.trail is None:
-                self._suspended[run.job.run_id] = run
-        if run.trail is not None:
+    def put_back(self, berth: Berth) -> None:
+        """Leave a run that was taken as it was, unless it went on."""
+        if not self.berths.has(berth):
+            return
+        run = berth.run
+        if run is not None:
+            self._threads.leave(run)
+        try:
             # A run that waits for somebody keeps its thread meanwhile.
-            if run.asking is None and not run.paused:
-                self._threads.give_back(run.ctx.thread_id, run.job.run_id)
-            self._let_go(run)
+            if run is not None and run.trail is not None and run.asking is None and not run.paused:
+                self._threads.give_back(run.ctx.thread_id, berth.run_id)
+        finally:
+            if run is not None:
+                self._let_go(run)
+            self.berths.give_up(berth)
 
-    def _left(self, run: Run) -> RunResult:
+    def _left(self, berth: Berth, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""
         try:
             if run.trail is not None:
@@ -281,15 +261,18 @@ class Runner:
 
     def cancel(self, run_id: str, why: str) -> bool:
         """Stop a run. False when no such run is under way or waits."""
-        with self._lock:
-            active = self._active.get(run_id)
-        if active is not None:
-            active.job.cancel(why)
-            return True
+        cancelled = self.berths.cancel(run_id, why)
+        if cancelled is not None:
+            return cancelled
+        berth = Berth(run_id, ends=True)
         try:
-            run = self._take(run_id)
+            run = self._take(berth)
         except (UnknownRun, RunBusy):
+            self.put_back(berth)
             return False
+        except BaseException:
+            self.put_back(berth)
+            raise
         try:
             catch_up(run)
             run.stop(run.cancelled(why))
@@ -300,6 +283,7 @@ class Runner:
             self._let_go(run)
             raise
         finally:
+            self.berths.end(run)
             self._leave(run)
         return True
 
@@ -354,10 +338,6 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - a bug of the performer ends the run, typed
             yield run.broke(error)
 
-    def _enter(self, run: Run) -> None:
-        with self._lock:
-            self._active[run.job.run_id] = run
-
     def _leave(self, run: Run) -> None:
         self._gone(run)
         self._threads.close(run)
@@ -371,16 +351,14 @@ class Runner:
     def _gone(self, run: Run) -> None:
         run.job.close()
         self._threads.leave(run)
-        with self._lock:
-            self._active.pop(run.job.run_id, None)
+        self.berths.leave(run)
 
     def _finish(self, run: Run) -> RunResult:
         """The result; a run that waits for a person is kept until it is resumed or cancelled, unless a store has it."""
         self._threads.close(run)
         if run.state not in TERMINAL and run.trail is None:
             run.asked_at = run.asked_at if run.decided else run.job.clock.time()
-            with self._lock:
-                self._suspended[run.job.run_id] = run
+            self.berths.wait(run)
         return run.result()
 
     async def _afinish(self, run: Run) -> RunResult:
@@ -394,4 +372,5 @@ class Runner:
             left_behind(run, broken_off(run, error), partial(self._let_go, run))
             trace.fail(error)
         finally:
+            self.berths.end(run)
             self._leave(run)

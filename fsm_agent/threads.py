@@ -113,6 +113,7 @@ class Threads:
         """Give back the thread of a run that has ended, with what was said. Once, and raises no error: `run.unsaved` says what failed."""
         if _to_close(run):
             try:
+                run.closed = True
                 self._keep(run)
             except BaseException:  # Ctrl-C: it is closed where the run is left
                 run.closed = False
@@ -121,6 +122,7 @@ class Threads:
     async def aclose(self, run: Run) -> None:
         """`close` for an event loop. It is done all the same when the await is cancelled."""
         if _to_close(run):
+            run.closed = True
             await self.freed(run.ctx.thread_id, partial(self._keep, run))
 
     def _keep(self, run: Run) -> None:
@@ -137,8 +139,5 @@ class Threads:
 
 
 def _to_close(run: Run) -> bool:
-    """True once, when the run has ended: whoever asked first closes its thread."""
-    if run.ctx.thread_id is None or run.state not in TERMINAL or run.closed:
-        return False
-    run.closed = True
-    return True
+    """True for a run that has ended, until somebody closes its thread."""
+    return run.ctx.thread_id is not None and run.state in TERMINAL and not run.closed

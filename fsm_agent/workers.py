@@ -10,7 +10,7 @@ import contextvars
 import gc
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
@@ -23,8 +23,10 @@ _IDLE_KEPT: Final = 256
 _idle: list[SimpleQueue[Callable[[], None]]] = []
 # Taken again on the same thread by what the garbage collector closes there.
 _lock = threading.RLock()
-_collector = 0
-"""The thread that collects garbage now, 0 for none."""
+_phases: Final[dict[str, Any]] = {}
+"""What the garbage collector told when it began ("start") and ended ("stop"); the newest comes last."""
+_begun: Final = threading.local()
+"""The same as far as it was told on this thread."""
 
 
 def start(work: Callable[[], None]) -> None:
@@ -40,7 +42,7 @@ def start(work: Callable[[], None]) -> None:
 
 def outside_collection(act: Callable[[], object]) -> None:
     """Do `act` here; on a worker where the garbage collector calls, as whatever it has interrupted on this thread may hold any lock."""
-    if _collector != threading.get_ident():
+    if not _collecting():
         act()
         return
     try:
@@ -54,12 +56,14 @@ def _unheard(act: Callable[[], object]) -> None:
         act()
 
 
-def _note(phase: str, _: Mapping[str, Any]) -> None:
-    global _collector  # noqa: PLW0603 - one thread at a time collects
-    _collector = threading.get_ident() if phase == "start" else 0
+def _collecting() -> bool:
+    """True where the garbage collector, on this thread, has called what calls this."""
+    told = _phases.get("start")
+    return told is not None and next(reversed(_phases), "") == "start" and getattr(_begun, "start", None) is told
 
 
-gc.callbacks.append(_note)
+# None of them is Python code: Ctrl-C in that would be lost, as whatever a callback of the collector raises.
+gc.callbacks.extend([_phases.pop, _phases.__setitem__, partial(setattr, _begun)])
 
 
 def _serve(inbox: SimpleQueue[Callable[[], None]]) -> None:

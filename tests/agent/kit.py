@@ -15,6 +15,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from fsm_agent import Agent, Limits, RunResult, State, Transitioned, tool
 from fsm_agent.observe import silent_logger
+from fsm_agent.runs import Run
 from fsm_agent.testing import FakeClock
 
 WAYS = ("invoke", "ainvoke", "stream", "astream")
@@ -217,3 +218,8 @@ def transfer(amount: int) -> str:
 
 
 ASKING = tool(requires_approval=True)(transfer)
+
+
+def new_run(agent: Agent, task: str = "task", run_id: str | None = None) -> Run:
+    """A run of `agent` that nobody drives."""
+    return agent._begin(agent._setup_now(), agent._asked(task, (run_id, None)), (), (), streaming=False)

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 
 from fsm_agent import Event, State, Status, StopReason, Token, Transitioned
 from fsm_agent.errors import RunBusy
@@ -205,3 +206,42 @@ def test_a_run_id_in_use_is_refused() -> None:
         release.set()
         assert join().answer == "late"
         assert run(agent, "go", "invoke", RUN).answer == "after"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_may_be_cancelled_before_its_first_step(way: str) -> None:
+    """A callback that is told of the beginning of a run can cancel it: nothing is asked."""
+    cancelled = list[bool]()
+
+    class Stops(BaseCallbackHandler):
+        def on_chain_start(self, *_: Any, **__: Any) -> None:
+            cancelled.append(agent.cancel("r", "not today"))
+
+    with ScriptedModel([]) as model:
+        agent = make(model)
+        result = run(agent, "go", way, {**RUN, "callbacks": [Stops()]})
+    assert (result.status, result.reason, cancelled) == (Status.CANCELLED, StopReason.CANCELLED, [True])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_cannot_begin_keeps_neither_its_id_nor_its_thread(way: str) -> None:
+    """What fails while a run is made, as a key server for its trail, is raised, and the same run may be tried again."""
+
+    class Key:
+        down = True
+
+        def encrypt(self, text: str) -> str:
+            if self.down:
+                raise ConnectionError("the key server is down")
+            return text
+
+        def decrypt(self, text: str) -> str:
+            return text
+
+    key = Key()
+    with ScriptedModel(["hello"]) as model:
+        agent = make(model, store=MemoryTrail(), cipher=key)
+        with pytest.raises(ConnectionError):
+            run(agent, "go", way, RUN)
+        key.down = False
+        assert run(agent, "go", way, RUN).answer == "hello"

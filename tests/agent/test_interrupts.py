@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from fsm_agent import Event, RunError, State, StopReason
+from fsm_agent import Approve, Event, RunError, State, Status, StopReason, runner, threads, tool
+from fsm_agent import agent as agent_module
+from fsm_agent.errors import UnknownRun
 from fsm_agent.testing import ScriptedModel, call
+from fsm_agent.trail import MemoryTrail
 from tests.agent.kit import PATIENCE, RUN, THREAD, Seen, add, hanging, make, run
 from tests.faults.kit import in_thread
+
+DRIVING = {one.__file__ for one in (agent_module, runner, threads)}
 
 
 async def test_sync_calls_work_inside_a_running_loop() -> None:
@@ -88,6 +97,64 @@ def test_an_interrupt_stops_a_sync_run_at_once(where: str, watched: bool) -> Non
         assert agent.cancel("r") is False
         assert run(agent, "again", "invoke", THREAD).answer == "second"
     release.set()
+
+
+def interrupted_at(line: int, act: Callable[[], object]) -> bool:
+    """Press Ctrl-C before the given one of the lines, counted from 1, that drive a run on the thread of the caller. False past the last."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        nonlocal left
+        if frame.f_code.co_filename not in DRIVING:
+            return None
+        left -= event == "line"
+        if event == "line" and not left:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("way", ["invoke", "stream", "resume"])
+def test_an_interrupt_at_any_line_leaves_no_run_under_way(way: str, stored: bool) -> None:
+    """Wherever Ctrl-C comes, in the beginning and at the end of a run too, its id and its thread are free, or it waits as before."""
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def interrupted(line: int) -> bool:
+        replies = [call("pay"), "done"] if way == "resume" else ["done"]
+        with ScriptedModel(lambda request: replies.pop(0) if replies else "again") as model:
+            agent = make(model, [pay], store=MemoryTrail() if stored else None)
+            if way == "resume":
+                agent.invoke("go", RUN)
+                act = partial(agent.resume, "r", decision=Approve())
+            else:
+                act = partial(run, agent, "go", way, RUN)
+            broken_off = interrupted_at(line, act)
+            assert agent._runner.berths.active == {}
+            if broken_off and way == "resume":
+                with suppress(UnknownRun):
+                    agent.resume("r", decision=Approve())
+            assert agent._runner.berths.waiting == {}
+            assert agent.invoke("again", THREAD).status is Status.COMPLETED
+        return broken_off
+
+    line = 1
+    while interrupted(line):
+        line += 1
+    assert line > 20
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="this system has no masks of signals")

@@ -29,6 +29,7 @@ from fsm_agent.memory import InMemoryConversations, Window
 from fsm_agent.runs import Run, drive
 from fsm_agent.states import BEHAVIOURS
 from fsm_agent.testing import FakeClock, ScriptedModel, call, forever
+from tests.agent.kit import new_run
 from tests.core.recorded import read, recorded
 from tests.faults.kit import PATIENCE, WAYS, Ledger, Seen, answers_in, consistent, in_thread, make, run
 
@@ -43,7 +44,7 @@ def add(a: int, b: int) -> str:
 
 def context_of(agent: Agent, **changes: Any) -> Context:
     """A fresh context of a run of `agent`."""
-    return agent._open("task", (None, None), streaming=False).ctx.change(**changes)
+    return new_run(agent).ctx.change(**changes)
 
 
 # ---------------------------------------------------------------- F01 what a trigger returns
@@ -248,7 +249,7 @@ def test_f06_each_state_is_entered_and_folded_once_for_each_transition(monkeypat
 def test_f04_what_comes_next_is_not_lost_with_an_error() -> None:
     """After a fold that raised, the loop itself decides from the state: one BROKE, one ending, and it stops."""
     agent = make(ScriptedModel([]), [add])
-    opened = agent._open("task", (None, None), streaming=False)
+    opened = new_run(agent)
     core = drive(opened)
     next(core)
     records: list[Any] = [core.throw(ZeroDivisionError("elsewhere")), *core]
@@ -258,7 +259,7 @@ def test_f04_what_comes_next_is_not_lost_with_an_error() -> None:
 
 def test_f06_a_wrong_outcome_is_a_bug_that_is_named() -> None:
     """An outcome that does not belong to the effect ends the run as an internal error that says so."""
-    opened = make(ScriptedModel([]), [add])._open("task", (None, None), streaming=False)
+    opened = new_run(make(ScriptedModel([]), [add]))
     core = drive(opened)
     next(core)
     from fsm_agent.effects import Returned
@@ -270,7 +271,7 @@ def test_f06_a_wrong_outcome_is_a_bug_that_is_named() -> None:
 
 def test_f01_stopping_twice_is_one_ending() -> None:
     """A run that has ended ignores further stops."""
-    opened = make(ScriptedModel([]))._open("task", (None, None), streaming=False)
+    opened = new_run(make(ScriptedModel([])))
     assert opened.stop(Cancelled("x")) is not None
     assert opened.stop(Cancelled("y")) is None
     assert opened.stop(Broke(error="E", message="m")) is None
@@ -336,7 +337,7 @@ def test_f08_a_result_can_be_written_as_json() -> None:
 
 def test_f08_effects_and_outcomes_are_data() -> None:
     """What a state asks for is written as JSON, and what comes of it comes back from JSON equal."""
-    opened = make(ScriptedModel([]), [add])._open("task", (None, None), streaming=False)
+    opened = new_run(make(ScriptedModel([]), [add]))
     effect: Any = next(drive(opened))
     assert json.loads(recorded(effect))["effect"] == effect.kind
     outcome = opened.cancelled("enough")

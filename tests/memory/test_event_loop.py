@@ -14,6 +14,7 @@ from fsm_agent.errors import RunBusy
 from fsm_agent.history import Block
 from fsm_agent.memory import InMemoryConversations
 from fsm_agent.observe import silent_logger
+from fsm_agent.runs import Run
 from fsm_agent.testing import Delay, ScriptedModel, call
 from fsm_agent.trail import MemoryTrail
 
@@ -137,7 +138,7 @@ def test_a_cancelled_run_gives_its_thread_back_on_a_worker() -> None:
     async def cancelled() -> None:
         waiting = asyncio.create_task(agent.ainvoke("Hello", THREAD))
         await asyncio.to_thread(store.reached.wait, PATIENCE)
-        while not agent._runner._active.get("r"):
+        while not isinstance(agent._runner.berths.active.get("r"), Run):
             await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -168,7 +169,7 @@ def test_a_run_that_is_refused_its_thread_is_given_up_once(monkeypatch: pytest.M
     agent = agent_with(store, "Hi.")
     store.inner.open("t", "another")
     given_up: list[str] = []
-    monkeypatch.setattr(agent._runner, "release", lambda run_id, _: given_up.append(run_id))
+    monkeypatch.setattr(agent._runner, "release", lambda berth, _: given_up.append(berth.run_id))
     with pytest.raises(RunBusy):
         asyncio.run(agent.ainvoke("x", THREAD))
     assert given_up == ["r"]

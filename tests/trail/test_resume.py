@@ -40,6 +40,7 @@ from fsm_agent.trail.changes import Change
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.replay import replay
 from fsm_agent.trail.store import RUNNING
+from tests.agent.kit import new_run
 
 RUN: Any = {"configurable": {"run_id": "r"}}
 
@@ -189,7 +190,7 @@ def test_a_thousand_suspended_runs_hold_no_thread_and_no_run(tmp_path: Path) -> 
     for number in range(1_000):
         agent.invoke("pay", {"configurable": {"run_id": f"r{number}"}})
     assert threading.active_count() <= before + 3
-    assert (agent._runner._active, agent._runner._suspended) == ({}, {})
+    assert (agent._runner.berths.active, agent._runner.berths.waiting) == ({}, {})
     assert agent.resume("r500", decision=Approve()).status is Status.COMPLETED
 
 
@@ -537,7 +538,7 @@ def test_the_wait_before_a_retry_goes_on_where_it_was() -> None:
     limits = Limits(backoff=20, jitter=0, max_retries=1)
     dying = FakeClock(on_sleep=crash)
     journal_agent = agent_on(store, [RuntimeError("down")], [], limits=limits, clock=dying)
-    run = journal_agent._open("go", ("r", None), streaming=False)
+    run = new_run(journal_agent, "go", "r")
     assert run.trail is not None
     with pytest.raises(Crash):
         _drive_until_wait(journal_agent, run)
