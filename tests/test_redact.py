@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -228,9 +229,10 @@ def test_text_without_a_secret_is_the_same_object(text: str) -> None:
 def test_lists_of_names_and_values_are_read_as_such() -> None:
     """Headers kept as pairs, and environments kept as {"name", "value"}, are hidden by the name beside the value."""
     value = {"headers": [("Authorization", LEAK), ("Accept", "x")], "env": [{"name": "DB_PASSWORD", "value": LEAK}]}
-    assert redact(value) == {
+    assert redact(value | {"form": [{"key": "apiKey", "value": LEAK}]}) == {
         "headers": [("Authorization", REDACTED), ("Accept", "x")],
         "env": [{"name": "DB_PASSWORD", "value": REDACTED}],
+        "form": [{"key": "apiKey", "value": REDACTED}],
     }
 
 
@@ -253,6 +255,21 @@ def test_own_keys_and_patterns_replace_or_extend_the_defaults() -> None:
     assert redact({"password": LEAK, "pin": 1}, keys={"pin"}, patterns=()) == {"password": LEAK, "pin": REDACTED}
 
 
+def test_an_own_pattern_without_hints_is_always_tried() -> None:
+    """A look that names no hints is found in a text that holds none of the others' either."""
+    badge = SecretPattern("badge", re.compile(r"badge (?P<secret>\d+)"))
+    assert redact_text("badge 77", patterns=(*DEFAULT_PATTERNS, badge)) == "badge [redacted]"
+
+
+@pytest.mark.parametrize("name", ["A_" * 60 + "PASSWORD", "密码是"], ids=["long", "told"])
+def test_what_stands_under_a_secret_name_is_hidden_whatever_it_is(name: str) -> None:
+    """A part that is shown elsewhere too, a pair, an exact number and what cannot be read are hidden there, as text is."""
+    shared = [LEAK]
+    value = {"words": shared, name: [shared, ("user", LEAK), Decimal("12.5"), Hostile(), object()]}
+    hidden = [[REDACTED], (REDACTED, REDACTED), REDACTED, REDACTED, REDACTED]
+    assert redact(value) == {"words": [LEAK], name: hidden}
+
+
 def test_a_cycle_ends_and_shared_parts_do_not() -> None:
     """A container within itself becomes "[cycle]"; one that is only used twice is shown twice."""
     shared = {"city": "Oslo"}
@@ -267,6 +284,11 @@ def test_depth_and_breadth_are_bounded() -> None:
     for _ in range(5_000):
         deep = [deep]
     assert "[too deep]" in str(redact(deep))
+    for depth, shown in ((32, True), (33, False)):
+        nested: Any = "city"
+        for _ in range(depth):
+            nested = [nested]
+        assert (redact(nested) == nested) is shown
     wide: list[Any] = ["x"]
     for _ in range(30):
         wide = [wide, wide]

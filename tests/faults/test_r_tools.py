@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from fsm_agent import Event, State, Status, Tool, tool
+from fsm_agent.policy import AtMost, ToolPolicy
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call
+from fsm_agent.tools import CallInfo
 from fsm_agent.trail import MemoryTrail, audit
 from tests.faults.kit import (
     PATIENCE,
@@ -232,6 +234,31 @@ def test_r08_a_fallback_gets_mapped_and_checked_arguments(way: str) -> None:
     assert events.count(Event.FALLBACK_CHOSEN) == 1
     assert result.path()[result.path().index(State.DEGRADE) + 1] is State.VALIDATE
     assert_sendable(model.requests)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r08_a_fallback_is_a_first_attempt_with_a_retry_of_its_own(way: str) -> None:
+    """What the failed tool has used up is not taken from its fallback, and a policy counts that as begun, once."""
+    attempts: list[int] = []
+
+    @tool
+    def spare(q: str, info: CallInfo) -> str:
+        """Search elsewhere."""
+        attempts.append(info.attempt)
+        if len(attempts) == 1:
+            raise ConnectionError("spare down")
+        return "found"
+
+    @tool(fallback=spare)
+    def search(q: str) -> str:
+        """Search."""
+        raise ConnectionError("search down")
+
+    with ScriptedModel([call("search", q="x"), call("spare", q="y"), "done"]) as model:
+        agent = make(model, [search, spare], policy=ToolPolicy(AtMost("spare", 1)), limits={"abort_after": 9})
+        result = run(agent, "go", way)
+    assert (result.status, attempts) == (Status.COMPLETED, [1, 2])
+    assert answers_in(model.requests[2])[-1].text.startswith("Refused by the tool policy")
 
 
 @pytest.mark.parametrize("mapper", [None, lambda given: {"query": 5}, lambda given: given["nothing"], dict])

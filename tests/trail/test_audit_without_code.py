@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from fsm_agent.tools import Tool
 from fsm_agent.tools.builtin import calculator
 from fsm_agent.trail import MemoryTrail, audit
 from fsm_agent.trail.toolset import needs_code
+from tests.report.runs import resealed
 
 
 class Place(BaseModel):
@@ -128,6 +130,20 @@ def test_what_only_code_can_check_is_a_note_and_no_fault(kind: Any, given: Any) 
     assert any("the agent's own code" in note for note in found.notes)
     judged = audit(agent.journal, result.run_id, agent.setup)
     assert (judged.ok, [note for note in judged.notes if "own code" in note]) == (True, [])
+
+
+@pytest.mark.parametrize("kind", [int, Covered])
+def test_what_does_not_follow_is_a_fault_where_the_code_is_given_or_not_needed(kind: Any) -> None:
+    """Only what code alone could judge is a note: another reply than the one that was acted on is found, though its seals hold."""
+    given: Any = 3 if kind is int else {}
+    model = ScriptedModel([call("take", given=given), "Done."])
+    store = MemoryTrail()
+    agent = Agent(model, [taking(kind)], store=store, logger=silent_logger())
+    run_id = agent.invoke("Do it.").run_id
+    store._entries[run_id] = resealed(one.text.replace("Done.", "") for one in store.read(run_id))
+    store._infos[run_id] = replace(store._infos[run_id], head=store._entries[run_id][-1].seal)
+    assert audit(agent.journal, run_id, agent.setup).findings
+    assert bool(audit(agent.journal, run_id).findings) is (kind is int)
 
 
 @pytest.mark.parametrize(

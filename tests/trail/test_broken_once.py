@@ -492,6 +492,17 @@ def test_an_audit_compares_what_the_store_notes_beside_the_trail(field: dict[str
     assert ["the store notes" in one.what for one in findings(agent)] == [True]
 
 
+def test_an_audit_of_a_run_that_goes_on_meanwhile_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the store notes is compared with the trail only when no entry has come since that was read."""
+    store = MemoryTrail()
+    agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
+    agent.invoke("pay", RUN)
+    read = store.read("r")
+    assert agent.resume("r", decision=Approve()).status is Status.COMPLETED
+    monkeypatch.setattr(store, "read", lambda _: read)
+    assert findings(agent) == ()
+
+
 @pytest.mark.parametrize("field", [{"status": "completed"}, {"reason": "deadline"}], ids=["status", "reason"])
 def test_an_audit_finds_a_failure_that_the_store_notes_as_another_ending(field: dict[str, Any]) -> None:
     """How a run has ended is what its trail gives: a note of another status or reason, which lists show, is found."""
