@@ -55,9 +55,9 @@ def choose(model: str | None, base_url: str | None, environ: Mapping[str, str]) 
     default.
     Raises `ModelError` when the choice cannot be made, naming what to give.
     """
-    named = model or environ.get("FSM_AGENT_MODEL", "")
+    named = model or environ.get("FSM_AGENT_MODEL", "").strip()
     why = "--model" if model else "FSM_AGENT_MODEL"
-    url = base_url or environ.get("OPENAI_BASE_URL") or None
+    url = base_url or environ.get("OPENAI_BASE_URL", "").strip() or None
     if url is not None:
         _check_url(url, "--base-url" if base_url else "OPENAI_BASE_URL")
     if named and is_local(named):

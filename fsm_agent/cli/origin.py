@@ -114,7 +114,7 @@ def _choice(origin: Origin, given: Given, environ: Mapping[str, str]) -> Choice:
         return choose(given.model, given.base_url or (None if is_local(given.model) else origin.base_url), environ)
     if given.base_url is not None:
         return replace(choose(origin.model, given.base_url, environ), why="the model that began the run")
-    url, here = origin.base_url, environ.get("OPENAI_BASE_URL")
+    url, here = origin.base_url, environ.get("OPENAI_BASE_URL", "").strip()
     if url is not None and here and public(here) == url:
         url = here  # the same server, with the name and password that the trail does not keep
     return Choice(origin.model, url, "the model that began the run")

@@ -89,7 +89,7 @@ def _named(store: str | None) -> str:
     """What names the store; "" when nothing does. Raises `DefinitionError` for an empty option and for a server of another kind."""
     if store is not None and not store.strip():
         raise DefinitionError("--store names nothing: give a file, a directory or postgresql://..., or leave it out")
-    name = store or os.environ.get(STORE_VARIABLE, "")
+    name = store or os.environ.get(STORE_VARIABLE, "").strip()
     if "://" in name and not name.startswith(_POSTGRES):
         raise DefinitionError(
             f"{name.partition('://')[0]}:// is no store: give a file, a directory or postgresql://..."
@@ -147,7 +147,7 @@ def existing(store: str | None) -> Iterator[TrailStore]:
 
 def option_of(store: str | None) -> str:
     """` --store NAME` for a command to copy, without a password; "" when the environment names the store."""
-    if not store or store == os.environ.get(STORE_VARIABLE):
+    if not store or store == os.environ.get(STORE_VARIABLE, "").strip():
         return ""
     if store.startswith(_POSTGRES):
         parts = urlsplit(store)

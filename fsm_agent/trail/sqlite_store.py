@@ -83,7 +83,7 @@ class SQLiteTrail:
             raise DefinitionError(
                 f"{str(path)!r} is a directory: name a file in it; JsonLinesTrail keeps a file a run in one"
             )
-        self.path: Final = Path(path).absolute()
+        self.path: Final = Path(os.path.realpath(path))  # SQLite keeps its log beside the file that a link names
         self._log: Final = self.path.with_name(f"{self.path.name}-wal")
         self._synchronous = synchronous
         self._patience = patience

@@ -29,6 +29,8 @@ KEY = {"OPENAI_API_KEY": "k"}
         ("openai:gpt-5", None, {}, Choice("openai:gpt-5", None, "--model")),
         ("qwen2.5:7b", URL, {}, Choice("openai:qwen2.5:7b", URL, "--model")),
         ("openai:x", None, {"OPENAI_BASE_URL": URL}, Choice("openai:x", URL, "--model")),
+        (None, None, {"OPENAI_BASE_URL": f" {URL}\n", "FSM_AGENT_MODEL": "x\n"}, Choice("openai:x", URL, "FSM_AGENT_MODEL")),
+        (None, None, {"OPENAI_BASE_URL": " ", "FSM_AGENT_MODEL": "\n"}, Choice("local:1.5b", None, NOTHING)),
         ("local:0.5b", None, {"OPENAI_BASE_URL": URL}, Choice("local:0.5b", None, "--model")),
         ("anthropic:claude", None, {}, Choice("anthropic:claude", None, "--model")),
     ],

@@ -35,6 +35,16 @@ def test_the_environment_names_the_store(room: Room, monkeypatch: pytest.MonkeyP
     assert len(fsm("runs").out.splitlines()) == 2
 
 
+def test_the_line_break_behind_a_name_of_a_store_is_none_of_it(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that was read from a file names the store that it means, and one of blanks names none."""
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db\n")
+    with server([ANA]) as s:
+        assert fsm("run", "x", "--base-url", s.base_url, "--tools", "letters:send", "--approve", "defer").code == 4
+    assert (room.folder / "runs.db").exists()
+    monkeypatch.setenv("FSM_AGENT_STORE", " ")
+    assert "no store is given" in error_of(fsm("runs"))
+
+
 def test_a_directory_is_a_store_of_json_lines(room: Room) -> None:
     """A name that ends in a slash, and later the directory itself."""
     folder = Room(room.folder, "trails/")

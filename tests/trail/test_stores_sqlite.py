@@ -108,6 +108,22 @@ def test_what_would_not_last_is_refused(wrong: dict[str, Any]) -> None:
         SQLiteTrail(**wrong)
 
 
+def test_a_link_names_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    """The file is made where a link says, be it there yet or not, and its log is looked for beside it."""
+    (tmp_path / "disk").mkdir()
+    link, file = tmp_path / "runs.db", tmp_path / "disk" / "there.db"
+    link.symlink_to(file)
+    for number in (0, 1):
+        with closing(SQLiteTrail(link)) as opened:
+            opened.append(batch(run_id=f"r{number}", entries=entries(0, 0))).result(PATIENCE)
+            assert len(opened.runs()) == number + 1
+    assert link.is_symlink()
+    file.rename(tmp_path / "away.db")
+    Path(f"{file}-wal").write_bytes(b"what was written last")
+    with closing(SQLiteTrail(link)) as opened, pytest.raises(TrailError, match="is gone and there"):
+        opened.append(batch(entries=entries(0, 0))).result(PATIENCE)
+
+
 @pytest.mark.parametrize(("synchronous", "number"), [("FULL", 2), ("NORMAL", 1), ("EXTRA", 3)])
 def test_commits_are_synchronous(path: Path, synchronous: Any, number: int) -> None:
     """The writer has a write-ahead log, and syncs as it was told; FULL is the default."""
