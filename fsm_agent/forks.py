@@ -32,19 +32,17 @@ def through_forks(one: Forkable) -> None:
 
 
 def _before_fork() -> None:
-    with _lock:
-        living = list(_LIVING)
-    for one in living:
+    # Until the fork is over: of two threads that fork, neither may wait for what the other has brought to rest.
+    _lock.acquire()
+    for one in list(_LIVING):
         one.before_fork()
         _RESTING.append(one)
 
 
 def _after_fork(*, child: bool) -> None:
-    global _lock  # noqa: PLW0603 - a thread of the parent may have had it
-    if child:
-        _lock = threading.RLock()
     while _RESTING:
         _RESTING.pop().after_fork(child=child)
+    _lock.release()
 
 
 if hasattr(os, "register_at_fork"):

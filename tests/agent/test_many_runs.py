@@ -131,3 +131,31 @@ assert said == ["parent"]
 def test_a_child_made_by_fork_has_no_run_of_its_parent() -> None:
     """While runs are under way, also with a lock in the hands of another thread: the child uses the agent, and the thread of such a run."""
     subprocess.run([sys.executable, "-c", FORKS], cwd=Path(__file__).parents[2], check=True, timeout=60)
+
+
+FORKING = """
+import os, threading, warnings
+from fsm_agent import Agent
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import ScriptedModel
+warnings.simplefilter("ignore")
+agent = Agent(ScriptedModel(["hello"]), logger=silent_logger())
+def forks():
+    for _ in range(50):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+forking = [threading.Thread(target=forks, daemon=True) for _ in range(4)]
+for one in forking:
+    one.start()
+for one in forking:
+    one.join()
+assert agent.invoke("go").answer == "hello"
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_threads_that_fork_at_once_leave_the_agent_as_it_was() -> None:
+    """Two forks that meet wait for each other, and give back what they have brought to rest."""
+    subprocess.run([sys.executable, "-c", FORKING], cwd=Path(__file__).parents[2], check=True, timeout=60)
