@@ -9,6 +9,7 @@ from fsm_agent.cli.console import note, put_raw
 from fsm_agent.cli.stores import stored_run
 from fsm_agent.errors import RunError
 from fsm_agent.trail.export import to_csv, to_jsonl, to_otlp
+from fsm_agent.trail.files import replace_bytes
 
 __all__ = ["ExportFormat", "export_run", "put_or_write"]
 
@@ -29,7 +30,7 @@ def put_or_write(text: str, output: Path | None) -> None:
         put_raw(text.rstrip("\n"))
         return
     try:
-        output.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        replace_bytes(output, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise RunError(f"cannot write {str(output)!r}: {error.strerror or error}") from error
     note(f"wrote {output}")

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Self
 from fsm_agent.diagrams.graphviz import available, rendered
 from fsm_agent.diagrams.image import tidied
 from fsm_agent.errors import DefinitionError
+from fsm_agent.trail.files import replace_bytes
 
 __all__ = ["Format", "PngDiagram", "TextDiagram", "TextFormat"]
 
@@ -52,7 +53,7 @@ class TextDiagram(str):
     def save(self, path: str | Path) -> Path:
         """Write it to `path`, and return that. Raises `DefinitionError` for the name of a picture, when it is another one or none."""
         target = _fitting(Path(path), self.kind)
-        target.write_text(self, encoding="utf-8", newline="\n")
+        replace_bytes(target, self.encode("utf-8"))
         return target
 
     def _repr_svg_(self) -> str | None:
@@ -76,7 +77,7 @@ class PngDiagram(bytes):
     def save(self, path: str | Path) -> Path:
         """Write it to `path`, and return that. Raises `DefinitionError` for the name of an SVG."""
         target = _fitting(Path(path), "png")
-        target.write_bytes(self)
+        replace_bytes(target, self)
         return target
 
     def __repr__(self) -> str:
