@@ -116,8 +116,8 @@ def _offered(url: str, key: str | None) -> str:
         names = [str(one["id"]) for one in _fetched(f"{_shown(url).rstrip('/')}/models", key, _SECONDS)["data"]]
     except _UNREADABLE as error:
         raise ModelError(
-            f"the server at {_shown(url)} does not say which models it has ({_reason(error)}); start it, or name one: "
-            "--model NAME"
+            f"the server at {_shown(url)} does not say which models it has ({_reason(error)}{_way(url)}); start it, or "
+            "name one: --model NAME"
         ) from error
     if len(names) == 1:
         return names[0]
@@ -137,7 +137,7 @@ def _fetched(url: str, key: str | None, seconds: float) -> Any:
     request = urllib.request.Request(url)  # noqa: S310 - the scheme was checked
     if key:
         request.add_header("Authorization", f"Bearer {key}")
-    with urllib.request.urlopen(request, timeout=seconds) as response:  # noqa: S310 - the same
+    with urllib.request.build_opener().open(request, timeout=seconds) as response:
         return json.loads(response.read())
 
 
@@ -147,3 +147,13 @@ def _reason(error: Exception) -> str:
     if isinstance(error, urllib.error.URLError):
         return str(getattr(error.reason, "strerror", None) or error.reason)
     return type(error).__name__
+
+
+def _way(url: str) -> str:
+    """The proxy that stood between, which may be what refused; "" for none."""
+    parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if not proxy or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return ""
+    shown = _shown(proxy if "//" in proxy else f"//{proxy}").removeprefix("//")
+    return f", asked through the proxy {shown}; NO_PROXY={parts.hostname} asks it directly"

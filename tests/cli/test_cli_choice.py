@@ -97,6 +97,23 @@ def test_a_server_that_is_down_is_named_without_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("proxy", ["http://me:hunter2@127.0.0.1:9", "me:hunter2@127.0.0.1:9"])
+def test_a_proxy_that_refuses_is_named_without_its_password(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of this machine may well run: what the environment has put before it is said, and only where it is asked."""
+    for name in ("no_proxy", "NO_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with server([]) as s:
+        with pytest.raises(ModelError, match=r"the proxy (http://)?127\.0\.0\.1:9; NO_PROXY=127\.0\.0\.1 ") as caught:
+            choose(None, s.base_url, {})
+        assert "hunter2" not in str(caught.value)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        choose(None, s.base_url, {})
+    with pytest.raises(ModelError, match="start it") as caught:
+        choose(None, URL, {})
+    assert "proxy" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [
