@@ -68,9 +68,11 @@ class Berths:
             self.waiting[run.job.run_id] = run
 
     def leave(self, run: Run) -> None:
-        """The run is not under way any more."""
+        """The run is not under way any more. What somebody else has begun since, or taken, is theirs."""
         with self.lock:
-            self.active.pop(run.job.run_id, None)
+            one = self.active.get(run.job.run_id)
+            if (one.run if isinstance(one, Berth) else one) is run:
+                del self.active[run.job.run_id]
 
     def end(self, run: Run) -> None:
         """The run neither is under way nor waits."""

@@ -246,6 +246,7 @@ class Runner:
             if run is not None:
                 self._let_go(run)
             self.berths.give_up(berth)
+            self._heed(berth)
 
     def _left(self, berth: Berth, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""
@@ -258,6 +259,13 @@ class Runner:
             raise
         finally:
             self._gone(run)
+            self._heed(berth)
+
+    def _heed(self, berth: Berth) -> None:
+        """Stop a run that goes on waiting, where somebody was told meanwhile that it will be."""
+        if berth.why is not None and not berth.ends:
+            with suppress(FsmAgentError):  # what became of the run is for the caller to hear
+                self.cancel(berth.run_id, berth.why)
 
     def cancel(self, run_id: str, why: str) -> bool:
         """Stop a run. False when no such run is under way or waits."""

@@ -131,6 +131,7 @@ class Threads:
         That of a run whose end could not be recorded is not: it can be resumed, and its turn is kept then.
         """
         ctx = run.ctx
+        self._taken(ctx.thread_id or "", ctx.run_id)
         keep = not run.unrecorded and (run.answered or ctx.tool_calls > 0 or run.stopped_while_executing)
         try:
             self._store.close(ctx.thread_id or "", ctx.run_id, run.thread_history() if keep else None)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
-from fsm_agent.errors import DefinitionError, FsmAgentError
+from fsm_agent.errors import DefinitionError, FsmAgentError, RunBusy
 from fsm_agent.forks import through_forks
 from fsm_agent.history import Block
 from fsm_agent.memory.claims import Claim, busy
@@ -85,16 +85,16 @@ class StoredConversations(ABC):
             self._held[thread_id] = Held(claim)  # nobody else of this store asks while we do
         try:
             stored = self._take(thread_id, claim)
-            try:
-                blocks = tuple(
-                    read_block(text, thread_id=thread_id, position=position)
-                    for position, text in enumerate(stored.texts)
-                )
-            except BaseException:
-                self._release(thread_id, claim)
-                raise
+        except BaseException as error:
+            # What the run had here it still has, unless another has taken it.
+            self._forget(thread_id, None if isinstance(error, RunBusy) else held)
+            raise
+        try:
+            blocks = tuple(
+                read_block(text, thread_id=thread_id, position=position) for position, text in enumerate(stored.texts)
+            )
         except BaseException:
-            self._forget(thread_id)
+            self._give_back(thread_id, Held(claim), None)
             raise
         with self._lock:
             self._held[thread_id] = Held(claim, stored, blocks)
@@ -178,9 +178,12 @@ class StoredConversations(ABC):
     def __exit__(self, *_: object) -> None:
         self.dispose()
 
-    def _forget(self, thread_id: str) -> None:
+    def _forget(self, thread_id: str, before: Held | None = None) -> None:
         with self._lock:
-            self._held.pop(thread_id, None)
+            if before is None:
+                self._held.pop(thread_id, None)
+            else:
+                self._held[thread_id] = before
 
     # ---------------------------------------------------------------- what each store does its own way
 

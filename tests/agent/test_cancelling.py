@@ -6,14 +6,16 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 
-from fsm_agent import Event, State, Status, StopReason, Token, Transitioned
-from fsm_agent.errors import RunBusy
+from fsm_agent import Approve, Event, State, Status, StopReason, Token, Transitioned, tool
+from fsm_agent.berths import Berth, Berths
+from fsm_agent.errors import RunBusy, RunError, UnknownRun
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.trail import MemoryTrail
 from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Seen, add, hanging, make, run
@@ -245,3 +247,43 @@ def test_a_run_that_cannot_begin_keeps_neither_its_id_nor_its_thread(way: str) -
             run(agent, "go", way, RUN)
         key.down = False
         assert run(agent, "go", way, RUN).answer == "hello"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("fits", [False, True])
+def test_a_cancellation_during_a_resume_that_leads_nowhere_is_heeded(fits: bool, stored: bool) -> None:
+    """A run that is cancelled while it is resumed does not go on waiting: not for the other decisions, nor after one that does not fit."""
+
+    @tool(requires_approval=True)
+    def pay(to: str) -> str:
+        """Pay."""
+        return f"paid {to}"
+
+    class Decision(dict[str, Approve]):
+        def keys(self) -> Any:
+            cancelled.append(agent.cancel("r", "not today"))
+            return super().keys()
+
+    cancelled = list[bool]()
+    seen = Seen()
+    with ScriptedModel([[call("pay", to="Ana"), call("pay", to="Bo")], "after"]) as model:
+        agent = make(model, [pay], store=MemoryTrail() if stored else None, observers=[seen])
+        asked = agent.invoke("go", RUN).requests
+        with suppress(RunError):
+            agent.resume("r", decision=Decision({asked[0].call_id if fits else "nobody": Approve()}))
+        assert cancelled == [True]
+        assert seen.ended().reason is StopReason.CANCELLED
+        with pytest.raises(UnknownRun):
+            agent.resume("r")
+        assert run(agent, "next", "invoke", THREAD).answer == "after"
+
+
+def test_a_run_that_is_left_takes_nobody_elses_place() -> None:
+    """The id of a run is free once; whoever has it then keeps it, however late the run is left again."""
+    left: Any = SimpleNamespace(job=SimpleNamespace(run_id="r"))
+    berths, next_ = Berths(), Berth("r")
+    berths.enter(left)
+    berths.leave(left)
+    berths.new(next_)
+    berths.end(left)
+    assert berths.has(next_)

@@ -111,6 +111,19 @@ def test_a_turn_that_json_cannot_hold_leaves_the_rest(store: SQLiteConversations
     assert kept(store) == said(0)
 
 
+def test_a_run_keeps_its_thread_while_the_database_fails(store: SQLiteConversations, path: Path) -> None:
+    """What cannot be read once more, as a run that waits is resumed, is no loss of the thread; once it can be, the run goes on with it."""
+    keep(store, said(0))
+    store.open("t", "waits")
+    rows(path, "ALTER TABLE conversation_blocks RENAME TO elsewhere")
+    with pytest.raises(ConversationError):
+        store.open("t", "waits")
+    rows(path, "ALTER TABLE elsewhere RENAME TO conversation_blocks")
+    with pytest.raises(RunBusy):
+        store.open("t", "other")
+    assert store.open("t", "waits") == said(0)
+
+
 def test_half_a_character_is_no_name(store: SQLiteConversations) -> None:
     """A thread id that UTF-8 cannot write is refused by name."""
     with pytest.raises(ConversationError, match="half a character"):
