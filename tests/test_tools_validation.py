@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,7 @@ from pydantic import (
     PlainSerializer,
     SecretStr,
     computed_field,
+    create_model,
     field_serializer,
     model_serializer,
     model_validator,
@@ -206,6 +207,48 @@ def test_of_a_union_only_the_branch_is_told_that_the_tag_names(kind: Any, given_
     """What other branches want would lead astray; a wrong tag is told with all tags there are, and at its own field."""
     one = _one(kind)
     assert render(_refused(one.validate({"x": given_})).values(), one) == f"probe: {'; '.join(says)}. Fields: x."
+
+
+class _Warm(BaseModel):
+    unit: Literal["c", "f"]
+    temp: float
+
+
+class _Point(BaseModel):
+    x: int
+    y: int
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ({"unit": "k", "temp": 3}, ['field "x.unit" must be one of "c", "f", got string "k"']),
+        ({"unit": "c", "temp": "3a"}, ['field "x.temp" must be number, got string "3a"']),
+        ({"x": 1}, ['field "x.y" is missing (integer, required)']),
+        (
+            {"unit": "k", "x": 3},
+            [
+                'field "x.y" is missing (integer, required)',
+                'field "x.unit" does not exist (fields there: x, y)',
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", [_Warm | _Point, _Point | _Warm | int], ids=["two", "three"])
+def test_of_a_union_without_a_tag_the_branch_is_told_that_fits_best(kind: Any, given_: Any, says: list[str]) -> None:
+    """A field that one of its branches has is not said to be none, and what another branch wants is not asked for."""
+    one = _one(kind)
+    assert render(_refused(one.validate({"x": given_})).values(), one) == f"probe: {'; '.join(says)}. Fields: x."
+
+
+def test_of_a_union_of_many_branches_the_last_is_told_like_the_first() -> None:
+    """However many errors the other branches have before it."""
+    literal: Any = Literal
+    both: dict[str, Any] = {"a": (int, ...), "b": (int, ...)}
+    many = [create_model(f"Many{at}", kind=(literal[f"k{at}"], ...), **both) for at in range(30)]
+    one = _one(Union[tuple(many)])  # noqa: UP007 - as many as there are
+    text = render(_refused(one.validate({"x": {"kind": "k29", "a": 1, "b": "2"}})).values(), one)
+    assert text == 'probe: field "x.b" must be integer, got string "2". Fields: x.'
 
 
 def test_the_schema_of_a_tagged_union_refers_to_nothing_that_is_not_there() -> None:

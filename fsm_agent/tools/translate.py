@@ -16,7 +16,12 @@ from fsm_agent.tools.walk import Path, path_text, value_at
 
 __all__ = ["problems_of"]
 
+_Branch = tuple[Path, tuple[str, ...]]
+"""A branch of a union: where the union is, and what pydantic calls the branch."""
+
 _MAX_ERRORS: Final = 40
+_MAX_READ: Final = 2_000
+"""A union has errors in each of its branches."""
 _RULE_CHARS: Final = 300
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument", "union_tag_not_found"})
 _UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -44,17 +49,17 @@ _SPECIFIC: Final = ("unknown", "missing", "bound", "length", "pattern", "format"
 def problems_of(error: ValidationError, given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[Path, Problem]:
     """One problem a field, by its path, in the order of pydantic's errors; `schema` are the tool's parameters."""
     by_path: dict[Path, list[ErrorDetails]] = {}
-    for detail in _meant(error.errors(include_url=False)[:_MAX_ERRORS], given):
+    for detail in _meant(error.errors(include_url=False)[:_MAX_READ], given)[:_MAX_ERRORS]:
         path = (*_path(detail, given)[0], *_tag(detail, given, schema))
         by_path.setdefault(path, []).append(detail)
     return {path: _problem(path, details, given, schema) for path, details in by_path.items()}
 
 
-def _path(detail: ErrorDetails, given: Any) -> tuple[Path, tuple[tuple[Path, str], ...]]:
+def _path(detail: ErrorDetails, given: Any) -> tuple[Path, tuple[_Branch, ...]]:
     """Where an error is: only steps that the arguments have. And what pydantic adds to them, as the branch of a union or `[key]`."""
     location, absent = detail["loc"], detail["type"] in _MISSING or detail["type"] in _UNKNOWN
     path: list[str | int] = []
-    added: list[tuple[Path, str]] = []
+    added: dict[Path, tuple[str, ...]] = {}
     value = given
     for position, part in enumerate(location):
         last = position == len(location) - 1
@@ -65,32 +70,55 @@ def _path(detail: ErrorDetails, given: Any) -> tuple[Path, tuple[tuple[Path, str
             path.append(part)
             value = value[part] if 0 <= part < len(value) else None
         else:
-            added.append((tuple(path), str(part)))
-    return tuple(path), tuple(added)
+            added[tuple(path)] = (*added.get(tuple(path), ()), str(part))
+    return tuple(path), tuple(added.items())
 
 
 def _meant(errors: Sequence[ErrorDetails], given: Any) -> list[ErrorDetails]:
-    """Without what is wrong in the branches of a union that a constant field (`kind: Literal["cat"]`) rules out.
+    """Of the branches of a union only the errors of those that fit best: of the right type, then by its constants, then by its fields.
 
-    Where it rules out all of them, only that is wrong.
+    Where a constant (`kind: Literal["cat"]`) is wrong in all of these, only that is wrong.
     """
-    ruled_out, open_ = set(), set()
     placed = [(detail, *_path(detail, given)) for detail in errors]
+    odds = _odds(placed)
+    best: dict[Path, tuple[int, int, int]] = {}
+    for (at, _), one in odds.items():
+        best[at] = min(best.get(at, one), one)
+    likely = [one for one in placed if all(odds[branch] == best[branch[0]] for branch in one[2])]
+    wrong = {branch for detail, path, branches in likely for branch in branches if _names_branch(detail, path, branch)}
+    open_ = {branch[0] for *_, branches in likely for branch in branches if branch not in wrong}
+    return [
+        detail
+        for detail, path, branches in likely
+        if all(branch[0] in open_ or _names_branch(detail, path, branch) for branch in branches)
+    ] or list(errors)
+
+
+def _odds(placed: Sequence[tuple[ErrorDetails, Path, Sequence[_Branch]]]) -> dict[_Branch, tuple[int, int, int]]:
+    """What speaks against each branch: its type; constants that another branch takes; other constants, and fields that it has not."""
+    faults: dict[_Branch, list[tuple[str, Path]]] = {}
+    beside: dict[Path, dict[_Branch, set[Path]]] = {}
     for detail, path, branches in placed:
         for branch in branches:
-            if len(path) > len(branch[0]):
-                open_.add(branch)
-            if detail["type"] == "literal_error" and path[:-1] == branch[0]:
-                ruled_out.add(branch)
-    somewhere = {at for at, _ in open_ - ruled_out}
-    kept = [
-        detail
-        for detail, path, branches in placed
-        if not any(
-            branch in ruled_out and (branch[0] in somewhere or detail["type"] != "literal_error") for branch in branches
-        )
-    ]
-    return kept or list(errors)
+            faults.setdefault(branch, []).append((_kind(detail), path))
+            beside.setdefault(branch[0], {}).setdefault(branch, set()).add(path)
+    odds = {}
+    for branch, told in faults.items():
+        at = branch[0]
+        wrong = any(path == at and kind in ("type", "choice") for kind, path in told)
+        odd = [(kind, path) for kind, path in told if path[:-1] == at and kind in ("choice", "unknown")]
+        taken = [
+            path
+            for kind, path in odd
+            if kind == "choice" and any(not others & {path, at} for others in beside[at].values())
+        ]
+        odds[branch] = (int(wrong), len(taken), len(odd))
+    return odds
+
+
+def _names_branch(detail: ErrorDetails, path: Path, branch: _Branch) -> bool:
+    """True for an error about a field right below a union that enumerates its values, as the tag of a branch does."""
+    return path[:-1] == branch[0] and _kind(detail) == "choice"
 
 
 def _tag(detail: ErrorDetails, given: Any, schema: Mapping[str, Any]) -> Path:
@@ -104,6 +132,9 @@ def _tag(detail: ErrorDetails, given: Any, schema: Mapping[str, Any]) -> Path:
 
 
 def _problem(path: Path, details: Sequence[ErrorDetails], given: Any, root: Mapping[str, Any]) -> Problem:
+    details = [
+        detail for detail in details if detail["type"] not in _UNKNOWN
+    ] or details  # another branch has the field
     kinds = [_kind(detail) for detail in details]
     specific = [index for index, kind in enumerate(kinds) if kind in _SPECIFIC]
     chosen = specific[0] if specific else 0
