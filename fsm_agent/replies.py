@@ -33,7 +33,7 @@ _CUT: Final = frozenset(
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "done_reason")
 _strictly: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _LONG: Final = 1 << 62
-_HALF: Final = re.compile(r"(?<!\\)[\ud800-\udfff]")
+_HALF: Final = re.compile(r"(?<!\\)(\\*)([\ud800-\udfff])")
 
 
 def read_message(message: BaseMessage, *, estimate: int, cap: int | None, at: float) -> Replied:
@@ -83,7 +83,13 @@ def _raw_call(call_id: object, name: object, arguments: Any) -> RawCall:
 def _spelled(arguments: str) -> str:
     """The same arguments in characters that UTF-8 has: half a pair is an escape, which VALIDATE refuses as it does in a dict."""
     whole = arguments.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return well_formed(_HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", whole))
+    return _HALF.sub(_escaped, whole)
+
+
+def _escaped(half: re.Match[str]) -> str:
+    """The escape of half a pair, behind an even number of backslashes: behind an odd one it would be text."""
+    before = half[1] + "\\" * (len(half[1]) % 2)
+    return f"{before}\\u{ord(half[2]):04x}"
 
 
 def _is_plain(arguments: Any) -> bool:

@@ -53,7 +53,8 @@ def _chunked(answer: Any, content: bytes) -> Any:
     """The reply in `content` as a stream, or `answer`, which can still be read, where there is none. Raises what the server says failed."""
     try:
         body = json.loads(content)
-        failure, choices = body.get("error"), [_as_chunk(one) for one in body.get("choices") or ()]
+        failure = body.get("error")
+        choices = [] if failure else [_as_chunk(one) for one in body.get("choices") or ()]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return answer
     if failure:

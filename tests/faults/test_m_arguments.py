@@ -151,10 +151,12 @@ def test_m10_half_a_character_is_refused_in_a_stream_too(way: str) -> None:
         return "seen"
 
     halves = "\ud83d" + "\ude00"
-    with ScriptedModel([call("look", q="a\ud800"), Call("look", f'{{"q": "{halves}"}}'), "done"]) as model:
-        run(make(model, [look]), "look", way)
+    said = [call("look", q="a\ud800"), call("look", q="C:\\\ud800"), Call("look", '{"q": "C:\\\ud800"}')]
+    with ScriptedModel([*said, Call("look", f'{{"q": "{halves}"}}'), "done"]) as model:
+        run(make(model, [look], limits={"abort_after": 9}), "look", way)
     assert ledger.entries == [{"q": "\U0001f600"}]
-    assert "half of a surrogate pair" in model.requests[1].text
+    for request, asked in enumerate(said, start=1):
+        assert "half of a surrogate pair" in model.requests[request].messages[-1].text, asked
 
 
 def test_m10_nesting_without_end_breaks_no_guided_run() -> None:

@@ -163,6 +163,7 @@ def test_m10_a_whole_reply_that_was_cut_runs_nothing_though_a_stream_was_asked_f
     ("body", "said"),
     [
         ('{"error": {"message": "no credit left", "code": 402}}', "no credit left"),
+        ('{"error": {"message": "no credit left", "code": 402}, "choices": [{}]}', "no credit left"),
         ('{"detail": "nothing"}', "No generation chunks"),
         ("[]", "No generation chunks"),
         ('{"choices": [3]}', "No generation chunks"),
