@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
@@ -29,6 +29,7 @@ __all__ = [
     "minted_id",
     "task_block",
     "text_of",
+    "with_own_ids",
 ]
 
 M = TypeVar("M", bound=BaseMessage)
@@ -67,6 +68,23 @@ def call_ids(blocks: Iterable[Block]) -> frozenset[str]:
     """The ids of all calls in `blocks`: a new run must not use them again."""
     messages = (message for one in blocks for message in one.messages if isinstance(message, AIMessage))
     return frozenset(str(call["id"]) for message in messages for call in message.tool_calls)
+
+
+def with_own_ids(one: Block, taken: frozenset[str], seed: str) -> Block:
+    """The block, with other ids for those of its calls that are `taken`; the same ones for the same `seed`."""
+    others = {call_id: minted_id(f"{seed}:{call_id}") for call_id in call_ids([one]) & taken}
+    if not others:
+        return one
+    messages: list[AnyMessage] = []
+    for message in one.messages:
+        if isinstance(message, AIMessage):
+            calls = [{**call, "id": others.get(str(call["id"]), call["id"])} for call in message.tool_calls]
+            messages.append(message.model_copy(update={"tool_calls": calls}))
+        elif isinstance(message, ToolMessage) and message.tool_call_id in others:
+            messages.append(message.model_copy(update={"tool_call_id": others[message.tool_call_id]}))
+        else:
+            messages.append(message)
+    return replace(one, messages=tuple(messages))
 
 
 def minted_id(seed: str) -> str:

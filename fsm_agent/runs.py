@@ -12,7 +12,7 @@ from fsm_agent.context import Context
 from fsm_agent.effects import AskHuman, Broke, CallTools, Cancelled, Effect, Outcome, Result
 from fsm_agent.errors import RunError
 from fsm_agent.failures import words_of
-from fsm_agent.history import Block, block
+from fsm_agent.history import Block, block, call_ids, with_own_ids
 from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
 from fsm_agent.memory.rebuilt import told
@@ -223,8 +223,9 @@ class Run:
         history = self.closed_history()
         if not self.rebased:
             return history
-        turn = self.rebased[-1].turn + 1
-        return (*self.rebased, *(replace(one, turn=turn) for one in history if one.turn == self.ctx.turn))
+        turn, taken = self.rebased[-1].turn + 1, call_ids(self.rebased)
+        own = (replace(one, turn=turn) for one in history if one.turn == self.ctx.turn)
+        return (*self.rebased, *(with_own_ids(one, taken, self.ctx.run_id) for one in own))
 
     @property
     def answered(self) -> bool:

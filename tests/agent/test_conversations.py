@@ -18,6 +18,7 @@ from fsm_agent.testing import FakeClock, ScriptedModel, call
 from fsm_agent.trail import Batch, MemoryTrail
 from fsm_agent.trail.store import RUNNING
 from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Recorder, add, hanging, make, run
+from tests.core.validity import wrong_prompt
 from tests.faults.kit import in_thread
 
 
@@ -184,6 +185,25 @@ def test_a_run_that_can_be_resumed_keeps_its_turn_once(way: str) -> None:
         history = conversations.open("t", "another")
         assert [one.kind for one in history] == ["task", "round", "answer"], room
     assert found == {RUNNING, Status.COMPLETED}
+
+
+def test_a_turn_that_follows_another_has_call_ids_of_its_own() -> None:
+    """Strict providers take no two calls with one id: a run that goes on after others had its thread uses none of theirs there."""
+    clock, store, conversations = FakeClock(), Filling(3), InMemoryConversations()
+    kept: Any = {"conversations": conversations, "clock": clock}
+    with contextlib.suppress(TrailError):
+        make(ScriptedModel([call("twice", n=1), "done"]), [twice], store=store, **kept).invoke("first", RUN)
+    assert store.info("r").status == RUNNING
+    make(ScriptedModel([call("twice", n=2), "4"]), [twice], **kept).invoke("second", THREAD)
+    store.room = 100
+    clock.advance(1_000_000)
+    resumed = make(ScriptedModel(["2"]), [twice], store=store, **kept).resume("r")
+    model = ScriptedModel(["bye"])
+    make(model, [twice], **kept).invoke("third", THREAD)
+    messages = model.requests[0].messages
+    assert resumed.ok
+    assert [message.content for message in messages[1:]] == ["second", "", "4", "4", "first", "", "2", "2", "third"]
+    assert not wrong_prompt(messages)
 
 
 @pytest.mark.parametrize("way", WAYS)
