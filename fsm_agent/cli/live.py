@@ -137,13 +137,18 @@ class LiveView(SilentView):
     def _new_live(self) -> Live:
         return Live(console=self._console, get_renderable=self._draw, refresh_per_second=8, transient=True)
 
+    def _start(self) -> None:
+        """Begin to draw, with the cursor in sight: a signal that kills the program gives nobody the time to bring it back."""
+        self._live.start()
+        self._console.show_cursor()
+
     def _draw(self) -> RenderableType:
         return draw(self._picture, self._limits, time.monotonic(), self._console)
 
     def __enter__(self) -> Self:
         now = time.monotonic()
         self._picture = Picture(started=now, since=now)
-        self._live.start()
+        self._start()
         return self
 
     def __exit__(
@@ -167,10 +172,10 @@ class LiveView(SilentView):
             yield
         finally:
             self._live = self._new_live()
-            self._live.start()
+            self._start()
 
     def stopping(self) -> None:
-        """Clear the lines for good, so that the cursor is back even when the program is killed now."""
+        """Clear the lines for good, so that they are gone even when the program is killed now."""
         self._live.stop()
 
 

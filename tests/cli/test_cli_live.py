@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import unicodedata
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from fsm_agent.cli.picture import Picture, as_read, describe, draw
 from fsm_agent.limits import Limits
 from fsm_agent.machine import Evaluated
 from fsm_agent.records import Transitioned
-from fsm_agent.testing import call, server
+from fsm_agent.testing import call, fault, server
 from fsm_agent.visible import safe
 from tests.cli.kit import SECONDS, command, environment
 
@@ -182,12 +183,30 @@ def test_a_terminal_is_left_as_it_was(tmp_path: Path) -> None:
         code, out, seen = at_a_terminal(command("run", "x", "--base-url", s.base_url), tmp_path)
         assert [one.stream for one in s.requests] == [True, True]
     assert (code, out) == (0, "It is 14.\n")
-    assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h") == 1
+    assert seen.count("\x1b[?25l") == seen.count("\x1b[?25l\x1b[?25h") == 1
     assert "PLAN" in seen
     rest = seen.rpartition("\x1b[?25h")[2]
     assert re.match(r"\r(\x1b\[1A\x1b\[2K)+", rest)
     assert "--replied-->" not in rest
     assert "completed (answered)" in re.sub(r"\x1b\[[0-9;]*m", "", rest)
+
+
+def test_a_run_that_is_killed_leaves_the_cursor(tmp_path: Path) -> None:
+    """Whatever signal ends the program at once, nobody has to bring the cursor of the terminal back."""
+    never = threading.Event()
+    with server([fault.held("It is 14.", never)]) as s:
+        leader, follower = pty.openpty()
+        env = environment(TERM="xterm-256color", COLUMNS="80", LINES="24")
+        args = command("run", "x", "--base-url", s.base_url)
+        with subprocess.Popen(args, cwd=tmp_path, env=env, stdin=follower, stderr=follower) as process:
+            os.close(follower)
+            seen = b""
+            while b"PLAN" not in seen:
+                seen += os.read(leader, 65536)
+            process.kill()
+        os.close(leader)
+        never.set()
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l")
 
 
 def test_no_color_is_honoured(tmp_path: Path) -> None:
