@@ -143,14 +143,21 @@ _MEANT: Final[Mapping[str, str]] = {
 }
 """What is called otherwise elsewhere, by its name there."""
 _BEHIND: Final = "an answer is text: behind the run write model.with_structured_output(...).invoke(result.answer)"
+_ASKS: Final = "a tool says whether it waits for a person: tool(theirs, requires_approval=True)"
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "callbacks": 'they are of a run: agent.invoke(task, {"callbacks": [...]})',
     "handoffs": "another agent is asked by a tool: a function that returns other.invoke(task)",
-    "interrupt_on": "a tool says whether it waits for a person: tool(theirs, requires_approval=True)",
+    "interrupt_on": _ASKS,
+    "max_tokens": "it is a setting of the model, as in ChatOpenAI(model=..., max_tokens=...)",
+    "needs_approval": _ASKS,
     "output_type": _BEHIND,
     "response_format": _BEHIND,
 }
 """What is done in another place here, by its name elsewhere."""
+
+
+_ALIKE: Final = 0.7
+"""How much a name is like another, of 1, that was meant by it: `timeout` is like `tool_timeout`, `max_token` no more like `max_steps`."""
 
 
 def check_keywords(given: Mapping[str, Any], cls: type) -> None:
@@ -160,7 +167,8 @@ def check_keywords(given: Mapping[str, Any], cls: type) -> None:
         return
     for name, value in given.items():
         if name not in names:
-            meant = _MEANT.get(name) or next(iter(get_close_matches(name, [*names, *Limits.model_fields], n=1)), "")
+            near = get_close_matches(name, [*names, *Limits.model_fields], n=1, cutoff=_ALIKE)
+            meant = _MEANT.get(name) or "".join(near)
             if name in _ELSEWHERE:
                 says = _ELSEWHERE[name]
             elif meant in Limits.model_fields:

@@ -93,6 +93,8 @@ def test_what_is_wrong_with_an_observer_is_said_of_the_observer(observer: Any, s
         ({"max_turns": 3}, r"write Agent\(\.\.\., limits=Limits\(max_steps=3\)\)"),
         ({"tool_timout": 3}, r"tool_timeout is a limit"),
         ({"response_format": dict}, r"model\.with_structured_output\(\.\.\.\)\.invoke\(result\.answer\)"),
+        ({"max_token": 9}, r"no keyword 'max_token'; there are model, "),
+        ({"needs_approval": True}, r"tool\(theirs, requires_approval=True\)"),
         ({"callbacks": []}, r'agent\.invoke\(task, \{"callbacks": \[\.\.\.\]\}\)'),
         ({"token_buget": "sk-not-to-be-shown"}, r"Limits\(token_budget=\.\.\.\)"),
     ],
