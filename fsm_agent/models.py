@@ -123,12 +123,16 @@ def _from_name(name: str, base_url: str | None) -> Any:
 
 @cache
 def _direct_clients() -> Mapping[str, Any]:
-    """Connections that take no proxy of the environment: a server of this machine is never behind one. Shared, as LangChain's own are."""
+    """Connections that take no proxy of the environment: a server of this machine is never behind one. Shared, as LangChain's own are.
+
+    None is kept open between calls: one of an event loop that has ended, or of the parent of a fork, would fail the next call.
+    """
     from openai import DefaultAsyncHttpxClient, DefaultHttpxClient  # noqa: PLC0415 - as `ChatOpenAI`, below
 
-    direct = DefaultHttpxClient(trust_env=False)
+    settings: Any = {"trust_env": False, "headers": {"Connection": "close"}}
+    direct = DefaultHttpxClient(**settings)
     atexit.register(direct.close)
-    clients = {"http_client": direct, "http_async_client": DefaultAsyncHttpxClient(trust_env=False)}
+    clients = {"http_client": direct, "http_async_client": DefaultAsyncHttpxClient(**settings)}
     # With socket options LangChain would warn of the proxy.
     return {**clients, "openai_proxy": None, "http_socket_options": ()}
 

@@ -58,3 +58,11 @@ def test_a_local_model_is_asked_past_the_proxy_of_the_environment(
     asyncio.run(agent.ainvoke("Count."))
     assert 0 < asked < local.count
     assert not [one for one in caplog.records if one.name.startswith("langchain_openai")]
+
+
+def test_no_connection_to_a_local_model_is_kept_open(local: FaultServer) -> None:
+    """One of an event loop that has ended, or of the parent of a fork, would fail the next call."""
+    agent = Agent("local:0.5b", [], logger=silent_logger())
+    agent.invoke("Count.")
+    asyncio.run(agent.ainvoke("Count."))
+    assert {one.headers["connection"] for one in local.requests} == {"close"}
