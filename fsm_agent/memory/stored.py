@@ -8,13 +8,13 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from fsm_agent.errors import DefinitionError, FsmAgentError, RunBusy
 from fsm_agent.forks import through_forks
 from fsm_agent.history import Block
-from fsm_agent.memory.claims import Claim, busy
+from fsm_agent.memory.claims import Claim
 from fsm_agent.memory.written import read_block
 
 __all__ = ["Held", "Stored", "StoredConversations", "positive", "shared"]
@@ -76,18 +76,12 @@ class StoredConversations(ABC):
         Raises `RunBusy` while another run has it, in whatever process, `ConversationDamaged` when it cannot be read whole, and
         `ConversationError` when the store cannot be reached.
         """
-        claim = Claim.make(run_id, self._id)
-        with self._lock:
-            held = self._held.get(thread_id)
-            if held is not None and held.claim.run_id != run_id:
-                raise busy(thread_id, held.claim.run_id)
-            # The run may have gone on elsewhere since, with a claim of that place: what is held here of it is old then.
-            self._held[thread_id] = Held(claim)  # nobody else of this store asks while we do
+        claim, before = self._wanted(thread_id, run_id)
         try:
             stored = self._take(thread_id, claim)
         except BaseException as error:
             # What the run had here it still has, unless another has taken it.
-            self._forget(thread_id, None if isinstance(error, RunBusy) else held)
+            self._forget(thread_id, claim, None if isinstance(error, RunBusy) else before)
             raise
         try:
             blocks = tuple(
@@ -123,15 +117,11 @@ class StoredConversations(ABC):
 
     def delete(self, thread_id: str) -> None:
         """Remove a conversation, damaged or not. Raises `RunBusy` while a run has it."""
-        claim = Claim.make(f"delete-{uuid.uuid4().hex[:8]}", self._id)
-        with self._lock:
-            held = self._held.setdefault(thread_id, Held(claim))
-        if held.claim is not claim:
-            raise busy(thread_id, held.claim.run_id)
+        claim, _ = self._wanted(thread_id, f"delete-{uuid.uuid4().hex[:8]}")
         try:
             stored = self._take(thread_id, claim, whole=False)
         except BaseException:
-            self._forget(thread_id)
+            self._forget(thread_id, claim)
             raise
         self._give_back(thread_id, Held(claim, stored), ())
 
@@ -147,7 +137,7 @@ class StoredConversations(ABC):
                     self._release(thread_id, held.claim)
                 raise
         finally:
-            self._forget(thread_id)
+            self._forget(thread_id, held.claim)
 
     # ---------------------------------------------------------------- its life
 
@@ -178,10 +168,29 @@ class StoredConversations(ABC):
     def __exit__(self, *_: object) -> None:
         self.dispose()
 
-    def _forget(self, thread_id: str, before: Held | None = None) -> None:
+    def _wanted(self, thread_id: str, run_id: str) -> tuple[Claim, Held | None]:
+        """A claim to take the thread with, noted here unless another run has it here; and what this run had here before.
+
+        The other run may have come to its end elsewhere. So the thread is asked for as a stranger would, who is let in only where the
+        other's claim holds no more.
+        """
+        claim = Claim.make(run_id, self._id)
         with self._lock:
+            held = self._held.get(thread_id)
+            if held is not None and held.claim.run_id != run_id:
+                return replace(claim, store=claim.token), None
+            # The run may have gone on elsewhere since, with a claim of that place: what is held here of it is old then.
+            self._held[thread_id] = Held(claim)
+        return claim, held
+
+    def _forget(self, thread_id: str, claim: Claim, before: Held | None = None) -> None:
+        """Note `before` in the place of `claim`, where that is still what is noted."""
+        with self._lock:
+            held = self._held.get(thread_id)
+            if held is None or held.claim.token != claim.token:
+                return
             if before is None:
-                self._held.pop(thread_id, None)
+                del self._held[thread_id]
             else:
                 self._held[thread_id] = before
 

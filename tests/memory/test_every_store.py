@@ -209,6 +209,27 @@ def test_a_run_that_goes_on_elsewhere_takes_its_thread_along(opener: Opener) -> 
     assert kept(opener.open()) == said(0)
 
 
+@pytest.mark.parametrize("opener", ["sqlite", "redis"], indirect=True)
+def test_a_thread_is_free_for_every_run_once_its_run_has_ended_elsewhere(opener: Opener) -> None:
+    """Whoever uses the store of the process in which that run began, an agent of its own say, does not wait for it for ever."""
+    here, elsewhere = opener.open(), opener.open()
+    here.open("t", "run-1")
+    with pytest.raises(RunBusy):
+        here.open("t", "run-2")
+    keep(elsewhere, said(0), run_id="run-1")
+    assert here.open("t", "run-2") == said(0)
+    with pytest.raises(RunBusy):
+        elsewhere.open("t", "run-3")
+    with pytest.raises(RunBusy):
+        here.delete("t")
+    here.close("t", "run-1", None)
+    here.close("t", "run-2", (*said(0), *said(1)))
+    here.open("t", "run-4")
+    keep(elsewhere, said(2), run_id="run-4")
+    here.delete("t")
+    assert kept(elsewhere) == ()
+
+
 # ---------------------------------------------------------------- agents
 
 
