@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -42,6 +43,8 @@ app.add_typer(model_commands.models, name="model")
 def main() -> None:
     """What the command `fsm-agent` calls."""
     tolerant()
+    if os.getpid() == 1:  # in a container, where the system ignores a signal that the first process has no handler for
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         app(prog_name="fsm-agent")
     except KeyboardInterrupt:  # while the commands are put together; what a command makes of it stands in `Commands`

@@ -131,6 +131,20 @@ def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+def test_the_first_process_of_a_container_hears_sigterm(tmp_path: Path) -> None:
+    """The system drops the signal where process 1 does not handle it: `docker stop` would wait, and kill."""
+    first = "import os, sys; os.getpid = lambda: 1; from fsm_agent import cli; cli.main()"
+    never = threading.Event()
+    with server([fault.held("It is 14.", never)]) as s:
+        args = [sys.executable, "-c", first, "run", "x", "--base-url", s.base_url]
+        with started(args, tmp_path) as process:
+            s.wait_for(1, SECONDS)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=SECONDS)
+        never.set()
+    assert process.returncode == 128 + signal.SIGTERM
+
+
 def wait_for_line(readline: Callable[[], str], wanted: str) -> None:
     """Read lines until the wanted one."""
     while line := readline():
