@@ -187,7 +187,7 @@ class Runner:
         try:
             run = self._take(berth)
             if run.trail is None and run.paused:
-                run.job.started += run.job.clock.time() - run.asked_at
+                run.job.started = run.job.clock.monotonic() - run.last
             outcome = reopened(run, resumption, run.ctx.setup)
         except BaseException:
             self.put_back(berth)
