@@ -104,7 +104,7 @@ class _Writer:
         kept = self._forked.get("seq", 0)
         self._acts = [act for act in story.acts if act.transition is None or act.transition.body["seq"] > kept]
         self._content = content
-        self._last = story.entries[-1].time
+        self._last = max(entry.time for entry in story.entries)  # the clock may have been set back meanwhile
         origin = story.origin
         provider, _, name = str(origin.get("model") or "").partition(":")
         self._provider = provider if name else ("openai" if provider else "_OTHER")

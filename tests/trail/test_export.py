@@ -87,6 +87,32 @@ def test_csv_has_a_row_for_each_transition_and_no_formula() -> None:
     assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
 
 
+def test_no_span_ends_before_it_begins() -> None:
+    """The clock of the machine may be set back in the middle of a run: what reads spans refuses a negative duration."""
+    pytest.importorskip("opentelemetry.sdk")
+
+    class SetClock(FakeClock):
+        behind = 0.0
+
+        def time(self) -> float:
+            return super().time() - self.behind
+
+    clock = SetClock()
+
+    def look() -> str:
+        """Look around."""
+        clock.behind += 3600.0
+        return "Oslo"
+
+    agent = Agent(
+        ScriptedModel([call("look"), "Seen."]), [look], store=MemoryTrail(), clock=clock, logger=silent_logger()
+    )
+    run_id = agent.invoke("Look around").run_id
+    spans = spans_of(to_otlp(agent.journal.entries(run_id)))
+    assert len(spans) == 4
+    assert all(int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) for span in spans)
+
+
 def test_spans_follow_the_conventions_for_generative_ai() -> None:
     """invoke_agent over chat and execute_tool, with their names, tokens and recorded times."""
     pytest.importorskip("opentelemetry.sdk")
