@@ -275,25 +275,30 @@ class Runner:
         berth = Berth(run_id, ends=True)
         try:
             run = self._take(berth)
-        except (UnknownRun, RunBusy):
-            self.put_back(berth)
-            return False
-        except BaseException:
-            self.put_back(berth)
-            raise
-        try:
             catch_up(run)
             run.stop(run.cancelled(why))
             if run.trail is not None:
                 durable(conclude(run))
-        except BaseException:
-            run.unrecorded = True
-            self._let_go(run)
+            self._end(run)
+        except BaseException as error:
+            if berth.run is not None and berth.run.state in TERMINAL:
+                self._end_behind(berth.run)
+                raise
+            self.put_back(berth)
+            if isinstance(error, UnknownRun | RunBusy):
+                return False
             raise
-        finally:
-            self.berths.end(run)
-            self._leave(run)
         return True
+
+    def _end_behind(self, run: Run) -> None:
+        try:
+            left_behind(run, None if run.trail is None else conclude(run), partial(self._let_go, run))
+        finally:
+            self._end(run)
+
+    def _end(self, run: Run) -> None:
+        self.berths.end(run)
+        self._leave(run)
 
     def _perform(self, run: Run, effect: Effect) -> Generator[Work | Here, Any, Outcome | None]:
         try:
@@ -380,5 +385,4 @@ class Runner:
             left_behind(run, broken_off(run, error), partial(self._let_go, run))
             trace.fail(error)
         finally:
-            self.berths.end(run)
-            self._leave(run)
+            self._end(run)

@@ -124,7 +124,7 @@ def interrupted_at(line: int, act: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("way", ["invoke", "stream", "resume"])
+@pytest.mark.parametrize("way", ["invoke", "stream", "resume", "cancel"])
 def test_an_interrupt_at_any_line_leaves_no_run_under_way(way: str, stored: bool) -> None:
     """Wherever Ctrl-C comes, in the beginning and at the end of a run too, its id and its thread are free, or it waits as before."""
 
@@ -134,17 +134,20 @@ def test_an_interrupt_at_any_line_leaves_no_run_under_way(way: str, stored: bool
         return "paid"
 
     def interrupted(line: int) -> bool:
-        replies = [call("pay"), "done"] if way == "resume" else ["done"]
+        waits = way in ("resume", "cancel")
+        replies = [call("pay"), "done"] if waits else ["done"]
         with ScriptedModel(lambda request: replies.pop(0) if replies else "again") as model:
             agent = make(model, [pay], store=MemoryTrail() if stored else None)
-            if way == "resume":
+            acts: dict[str, Callable[[], object]] = {
+                "resume": partial(agent.resume, "r", decision=Approve()),
+                "cancel": partial(agent.cancel, "r"),
+            }
+            if waits:
                 agent.invoke("go", RUN)
-                act = partial(agent.resume, "r", decision=Approve())
-            else:
-                act = partial(run, agent, "go", way, RUN)
+            act = acts.get(way, partial(run, agent, "go", way, RUN))
             broken_off = interrupted_at(line, act)
             assert agent._runner.berths.active == {}
-            if broken_off and way == "resume":
+            if broken_off and waits:
                 with suppress(UnknownRun):
                     agent.resume("r", decision=Approve())
             assert agent._runner.berths.waiting == {}
