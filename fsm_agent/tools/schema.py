@@ -98,9 +98,8 @@ def _rebuilt(schema: Any, definitions: Mapping[str, Any], inline: set[str], dept
             continue
         if (key == "default" and item is None) or (key == "required" and not item):
             continue
-        if key == "discriminator" and isinstance(
-            item, Mapping
-        ):  # its references would lead nowhere; the constants say it
+        # Its references would lead nowhere; the constants of the branches say it.
+        if key == "discriminator" and isinstance(item, Mapping):
             continue
         if name and key == "$ref":
             rebuilt[key] = f"#/$defs/{name}"
