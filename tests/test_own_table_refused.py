@@ -31,6 +31,7 @@ async def paced_later(ctx: Context) -> Any:
 
 
 LATER: Any = paced_later
+NUMBER: Any = 3
 
 REFUSED = [
     pytest.param(
@@ -159,6 +160,13 @@ REFUSED = [
         "the name of another one",
         id="the name of a guard of the package",
     ),
+    pytest.param(
+        lambda: placed(CHECK, FINE, BAD, guards=[NAMED, replace(NAMED)]),
+        "",
+        "the name of another one",
+        id="the name of a guard beside it",
+    ),
+    pytest.param(lambda: placed(CHECK, FINE, NUMBER), "3", "a row is written", id="a number as a row"),
     pytest.param(
         lambda: placed(CHECK, FINE, BAD, guards=[UNTYPED]), "", "a guard is made with", id="a guard as a text"
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Answer, Approve, Edit, Limits, Registry, RunResult, State, Status, StopReason, Tool, tool
-from fsm_agent.effects import Call
+from fsm_agent.effects import Call, CallTools, Result, Returned
 from fsm_agent.errors import PolicyError, TrailVersion
 from fsm_agent.observe import silent_logger
 from fsm_agent.policy import AtMost, NeverAfter, OneOf, Order, Stages, ToolPolicy
@@ -335,6 +335,34 @@ def test_a_call_in_doubt_that_the_model_is_told_of_counts() -> None:
     last = play(LOOK, crashes("?"), AGAIN, setup=setup)[-1].fired.ctx
     assert last.position == (1,)
     assert last.calls[0].refusal_kind == "policy"
+
+
+def test_a_retry_in_doubt_that_a_person_edits_is_the_same_call() -> None:
+    """It was let through before it began, so that it is not one too many now."""
+    crashed = (mixed(False, retryable=True), waits, crashes("?"))
+    moments = play(LOOK, *crashed, edits(q="z"), gives("seen"), setup=ONCE)
+    assert [call.refusal for moment in moments for call in moment.fired.ctx.calls if call.refusal] == []
+    assert moments[-1].fired.ctx.position == (1, 1)
+
+
+def test_a_call_whose_tool_was_taken_away_has_not_begun() -> None:
+    """A result of what was never executed uses nothing up."""
+
+    def gone(effect: CallTools) -> Returned:
+        result = Result(
+            call_id=effect.calls[0].id, tool="look", ok=False, text="gone", error="unregistered", executed=False
+        )
+        return Returned(results=(result,))
+
+    last = play(LOOK, gone, AGAIN, setup=ONCE)[-1].fired.ctx
+    assert [call.refusal for call in last.calls] == [""]
+
+
+def test_a_call_that_is_refused_already_keeps_its_reason() -> None:
+    """What a person has denied is not told as a breach of the policy, which would count as a failure."""
+    ctx = start(make_setup(policy=ToolPolicy(Order("look", "add"))))
+    denied = Call(id="1", name="add", tool="add", refusal="No.", refusal_kind="denied")
+    assert within_policy(ctx, denied, ()) is denied
 
 
 def test_a_retry_beside_a_success_is_no_second_call() -> None:

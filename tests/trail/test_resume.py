@@ -113,6 +113,40 @@ def test_calls_that_were_never_begun_are_not_in_doubt() -> None:
     assert audit(second.journal, "r", second.setup).findings == ()
 
 
+def test_a_call_with_a_result_is_not_made_again_by_whoever_goes_on() -> None:
+    """Not even one that could be: of two calls the one that a crash left without a result is made."""
+    whole, log = MemoryTrail(), new_log()
+
+    @tool(idempotent=True)
+    def look(where: str) -> str:
+        """Look somewhere."""
+        log.append(where)
+        return f"seen {where}"
+
+    replies = [reply("", call("look", where="here"), call("look", where="there")), "done"]
+    first = agent_on(whole, replies, [look], limits=Limits(max_parallel=1))
+    first.invoke("look", RUN)
+    cut = [one.kind for one in first.journal.entries("r")].index("result") + 1
+    log.clear()
+    result = agent_on(broken_off(whole, cut), ["done"], [look], limits=Limits(max_parallel=1)).resume("r")
+    assert (result.status, log) == (Status.COMPLETED, ["there"])
+    assert [one.text for one in result.results] == ["seen here", "seen there"]
+
+
+def test_a_run_is_held_for_as_long_as_its_slowest_tool_may_take() -> None:
+    """Nobody else may take it for broken off, and make the call again, while that is under way."""
+    store, clock, held = MemoryTrail(), FakeClock(), list[float]()
+
+    @tool(timeout=500)
+    def slow() -> str:
+        """Take your time."""
+        held.append(store.info("r").lease - clock.time())
+        return "slow"
+
+    agent_on(store, [call("slow"), "done"], [slow], clock=clock).invoke("go", RUN)
+    assert held[0] > 500.0
+
+
 # ---------------------------------------------------------------- people
 
 
