@@ -49,6 +49,30 @@ def test_a_huge_newest_result_is_cut_and_says_so() -> None:
     assert content.endswith("x[cut]")
 
 
+def test_a_summary_is_cut_and_never_left_out() -> None:
+    """It stands for all that was said before, whatever message it is."""
+    said = [HumanMessage("so far " + "x" * 8_000), AIMessage("so far " + "x" * 8_000)]
+    for summary in said:
+        view = (
+            block("task", HumanMessage("first"), turn=0),
+            block("summary", summary, turn=0),
+            block("task", HumanMessage("now"), turn=1),
+        )
+        shown = fit(view, 200, "[cut]")
+        assert [one.kind for one in shown] == ["task", "summary", "task"]
+        content = text_of(shown[1].messages[0].content)
+        assert (content[:7], content[-5:], len(content) < 1_000) == ("so far ", "[cut]", True)
+
+
+def test_a_note_after_a_result_in_words_is_no_result() -> None:
+    """What the engine told the model is not cut, long as it is; the result before it is."""
+    note = "You must " + "y" * 2_000
+    words = (AIMessage("look"), HumanMessage("seen " + "x" * 8_000), HumanMessage(note))
+    shown = fit((block("task", HumanMessage("task")), block("round", *words)), 1, "[cut]")[-1]
+    assert text_of(shown.messages[1].content).endswith("[cut]")
+    assert shown.messages[2].content == note
+
+
 @given(made=turns, room=st.integers(0, 500))
 def test_a_cut_view_is_never_larger(made: Any, room: int) -> None:
     """Cutting cuts: the result has no more tokens, and no more than the room when anything could go."""

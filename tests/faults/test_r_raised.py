@@ -170,6 +170,12 @@ def lost(name: str, cause: BaseException | None = None, code: int | None = None)
     return error
 
 
+def from_none(error: Exception) -> Exception:
+    """`error` as `raise error from None` leaves it."""
+    error.__suppress_context__ = True
+    return error
+
+
 LOST: dict[str, Exception] = {
     "stdlib": ConnectionResetError(),
     "httpx": lost("ReadError"),
@@ -273,11 +279,15 @@ def test_r09_an_exception_that_cannot_be_asked_is_a_failure_as_any(way: str) -> 
 
 @pytest.mark.parametrize(
     "error",
-    [lost("ConnectError"), lost("ConnectionError", lost("NewConnectionError", ConnectionRefusedError()))],
-    ids=["httpx", "requests"],
+    [
+        lost("ConnectError"),
+        lost("ConnectionError", lost("NewConnectionError", ConnectionRefusedError())),
+        from_none(lost("NotSent", TimeoutError())),
+    ],
+    ids=["httpx", "requests", "from None"],
 )
 def test_r09_control_a_connection_that_never_was_is_retried(error: Exception) -> None:
-    """Nothing was sent, so that the call is made again."""
+    """Nothing was sent, or the tool says that what came before does not count, so that the call is made again."""
     ledger = Ledger()
 
     @tool

@@ -6,12 +6,15 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from langchain_core.runnables import ConfigurableField
 
 from fsm_agent import Event, Limits, Status, StopReason, tool
 from fsm_agent import agent as agent_module
+from fsm_agent.effects import ModelFailed
 from fsm_agent.errors import ModelError
+from fsm_agent.failures import failed, retry_after
 from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, forever, server
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.changes import Change
@@ -288,6 +291,31 @@ def test_r04_of_a_server_that_is_not_there_the_result_says_which_and_why() -> No
     assert result.reason is StopReason.MODEL_FAILED
     assert "refused" in result.detail
     assert f"at {address})" in result.detail
+
+
+def test_r04_the_code_in_an_error_that_is_a_mapping_counts() -> None:
+    """So LangChain raises the error that a server sent as the body of a reply with status 200."""
+    wrong = failed(ValueError({"message": "no such model", "code": 404}), at=0.0, wall=0.0, estimate=1)
+    assert isinstance(wrong, ModelFailed)
+    assert (wrong.status, wrong.retryable) == (404, False)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("https://gone.test/v1", "down (at gone.test)"), ("http://gone.test:81", "down (at gone.test:81)")],
+)
+def test_r04_a_server_is_named_once_with_the_port_that_was_written(url: str, said: str) -> None:
+    """A connection that failed says where to, and its cause only where that says more."""
+    error = httpx.ConnectError("down", request=httpx.Request("GET", url))
+    error.__class__ = type("ConnectionFailed", (httpx.ConnectError,), {})
+    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    assert isinstance(told, ModelFailed)
+    assert told.message == said
+
+
+def test_r02_a_date_that_has_passed_is_no_wait() -> None:
+    """A server whose clock is behind asks for none, not for less than none."""
+    assert retry_after({"Retry-After": "Thu, 01 Jan 1970 00:00:10 GMT"}, wall=25.0) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,14 @@ def test_marks_are_seen_by_nobody_but_the_store() -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", [None, 1, "task", {}, {"kind": "task"}, {"kind": "x", "index": 0, "size": 1, "tokens": 1}]
+    "mark",
+    [
+        *(None, 1, "task", {}, {"kind": "task"}),
+        {"kind": "x", "index": 0, "size": 1, "tokens": 1},
+        {"kind": "task", "index": "0", "size": 1, "tokens": 1},
+        {"kind": "task", "index": 1, "size": 1, "tokens": 1},
+        {"kind": "round", "index": -1, "size": 1, "tokens": 1},
+    ],
 )
 def test_a_mark_that_is_not_ours_is_no_mark(mark: Any) -> None:
     """A message with something else under our key is read like any other program's."""

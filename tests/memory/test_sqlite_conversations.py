@@ -98,7 +98,8 @@ def test_a_turn_is_written_whole_or_not_at_all(store: SQLiteConversations, path:
     store.open("t", "run")
     with pytest.raises(ConversationError, match="disk is full"):
         store.close("t", "run", (*said(0), *said(1)))
-    assert kept(store) == said(0)
+    with SQLiteConversations(path) as other:
+        assert kept(other) == said(0)
 
 
 def test_a_turn_that_json_cannot_hold_leaves_the_rest(store: SQLiteConversations) -> None:
@@ -358,6 +359,23 @@ def test_a_lease_that_ran_out_may_be_taken_over(path: Path, time: Time) -> None:
         with pytest.raises(RunBusy, match="another run has had it since"):
             one.close("t", "slow", said(3))
         assert kept(other) == said(0)
+
+
+def test_a_claim_that_could_not_be_given_back_hinders_its_own_store_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has the thread any more, though the file says so: the next run here takes it at once."""
+
+    def locked(*_: object) -> None:
+        raise ConversationError("locked")
+
+    with SQLiteConversations(path) as store:
+        store.open("t", "first")
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_release", locked)
+            with pytest.raises(ConversationError, match="locked"):
+                store.close("t", "first", None)
+        assert store.open("t", "second") == ()
 
 
 def test_a_late_turn_is_kept_when_nothing_has_changed(path: Path, time: Time) -> None:
