@@ -51,7 +51,7 @@ def test_a_huge_newest_result_is_cut_and_says_so() -> None:
 
 def test_a_summary_is_cut_and_never_left_out() -> None:
     """It stands for all that was said before, whatever message it is."""
-    said = [HumanMessage("so far " + "x" * 8_000), AIMessage("so far " + "x" * 8_000)]
+    said: list[HumanMessage | AIMessage] = [HumanMessage("so far " + "x" * 8_000), AIMessage("so far " + "x" * 8_000)]
     for summary in said:
         view = (
             block("task", HumanMessage("first"), turn=0),

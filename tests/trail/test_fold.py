@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fsm_agent import Agent, tool
 from fsm_agent.context import Setup
 from fsm_agent.durable import begin, conclude
 from fsm_agent.effects import Broke, Cancelled, Doubted, Effect, Outcome, RawCall, Returned
 from fsm_agent.errors import TrailDamaged, TrailVersion
 from fsm_agent.machine import DEFAULT_MACHINE
-from fsm_agent.testing import FakeClock
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import FakeClock, ScriptedModel, call, reply
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import Kind, written
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.journal import Journal
 from tests.core.adversary import Play, drive_with, new_play, setups
@@ -144,6 +146,61 @@ def test_an_entry_left_out_or_doubled_is_found(data: st.DataObject, setup: Setup
     changed = entries[:index] + [entries[index]] * (2 if doubled else 0) + entries[index + 1 :]
     with pytest.raises(TrailDamaged):
         fold(changed, replace(setup, memo={}))
+
+
+def two_calls() -> tuple[Setup, dict[str, list[Entry]]]:
+    """A run of two calls at once: who ran it, and the entries of it by their kind; the second that was begun is the calls."""
+
+    @tool
+    def look(where: str) -> str:
+        """Look."""
+        return f"seen {where}"
+
+    model = ScriptedModel([reply("", call("look", where="here"), call("look", where="there")), "done"])
+    agent = Agent(model, [look], store=MemoryTrail(), logger=silent_logger())
+    entries = agent.journal.entries(agent.invoke("look").run_id)
+    return agent.setup, {kind: [one for one in entries if one.kind == kind] for kind in get_args(Kind)}
+
+
+def the_whole(of: dict[str, list[Entry]]) -> list[Entry]:
+    """The entries in their order."""
+    return sorted([one for each in of.values() for one in each], key=lambda one: one.seq)
+
+
+def before(of: dict[str, list[Entry]], place: Entry, one: Entry) -> list[Entry]:
+    """The entries with `one` before `place`."""
+    entries = the_whole(of)
+    index = entries.index(place)
+    return [*entries[:index], one, *entries[index:]]
+
+
+def with_body(of: dict[str, list[Entry]], place: Entry, **body: Any) -> list[Entry]:
+    """The entries with something else in the body of one."""
+    return [replace(one, body={**one.body, **body}) if one is place else one for one in the_whole(of)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda of: before(of, of["transition"][0], of["header"][0]), "a second header"),
+        (lambda of: before(of, of["transition"][0], of["started"][0]), "an effect before the transition"),
+        (lambda of: before(of, of["transition"][0], of["result"][0]), "while no calls are under way"),
+        (lambda of: before(of, of["outcome"][0], of["result"][0]), "while no calls are under way"),
+        (lambda of: with_body(of, of["result"][0], call_id="other"), "a call that was not started: other"),
+        (lambda of: with_body(of, of["started"][1], calls=of["started"][1].body["calls"][:1]), "calls differ"),
+        (lambda of: before(of, of["transition"][1], of["outcome"][0]), "an outcome of nothing"),
+        (lambda of: before(of, of["started"][0], of["transition"][1]), "waits for an outcome"),
+    ],
+    ids=["header", "effect", "result", "result of the model", "call", "fewer calls", "outcome", "transition"],
+)
+def test_what_was_never_asked_for_is_found_though_it_is_sealed(
+    changed: Callable[[dict[str, list[Entry]]], list[Entry]], said: str
+) -> None:
+    """Whoever writes a trail anew cannot tell of an effect, a result or an outcome that the run did not wait for."""
+    setup, of = two_calls()
+    assert fold(the_whole(of), setup).ended
+    with pytest.raises(TrailDamaged, match=said):
+        fold(changed(of), setup)
 
 
 def test_another_schema_is_refused_by_name() -> None:
