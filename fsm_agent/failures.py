@@ -119,7 +119,7 @@ def _chain(error: BaseException) -> Iterable[BaseException]:
     """The exception and what it was raised from, newest first: the freshest one has the say."""
     seen: list[BaseException] = []
     one: BaseException | None = error
-    while one is not None and one not in seen and len(seen) < _CHAIN:
+    while one is not None and len(seen) < _CHAIN:
         seen.append(one)
         one = one.__cause__
     return seen

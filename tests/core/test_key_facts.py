@@ -102,6 +102,7 @@ def test_key_facts_go_with_any_memory(memory: Memory) -> None:
     text = said_in(flatten(KeyFacts(memory).view(history)))
     assert all(f"Beta{number} is 2." in text for number in range(6))
     assert ("summary" in text) == isinstance(memory, SummaryWindow)
+    assert text.find("summary") < text.index("Beta0")
     assert KeyFacts(Full()).view(numbered(3)) == tuple(numbered(3))
 
 

@@ -71,6 +71,7 @@ def test_a_memory_of_nothing_is_nothing(memory: Memory) -> None:
         lambda: DualBuffer(max_tokens=0),
         lambda: DualBuffer(share_of_context=0),
         lambda: DualBuffer(share_of_context=1.5),
+        lambda: DualBuffer(share_of_context=True),
         lambda: SummaryWindow(rounds=0),
         lambda: SummaryWindow(every=0),
         lambda: SummaryWindow(chunk_tokens=-1),

@@ -313,6 +313,52 @@ def test_r04_a_server_is_named_once_with_the_port_that_was_written(url: str, sai
     assert told.message == said
 
 
+@pytest.mark.parametrize(
+    ("error", "paid"),
+    [
+        (httpx.RemoteProtocolError("peer closed connection (incomplete chunked read)"), 7),
+        (httpx.RemoteProtocolError("Server disconnected without sending a response."), 0),
+        (httpx.ReadError("reset"), 0),
+    ],
+    ids=["in the middle", "before it", "reset"],
+)
+def test_r04_a_reply_that_broke_off_has_cost_its_prompt(error: Exception, paid: int) -> None:
+    """A server that had begun to answer is paid for what it read; one that had not is not."""
+    told = failed(error, at=0.0, wall=0.0, estimate=7)
+    assert isinstance(told, ModelFailed)
+    assert (told.usage.total, told.usage.estimated) == (paid, paid)
+
+
+def test_r04_a_reply_that_was_no_message_has_cost_its_prompt() -> None:
+    """It came whole, with status 200, and the client could make nothing of it."""
+    error = ValueError("no message")
+    error.response = httpx.Response(200)  # type: ignore[attr-defined] # as clients do
+    told = failed(error, at=0.0, wall=0.0, estimate=7)
+    assert isinstance(told, ModelFailed)
+    assert (told.usage.total, told.status, told.retryable) == (7, None, True)
+
+
+def test_r04_an_error_in_an_error_without_end_is_told() -> None:
+    """What a server sends as the body of an error is read only so deep."""
+    body: Any = "down"
+    for _ in range(5_000):
+        body = {"error": body}
+    error = ValueError("bad")
+    error.body = body  # type: ignore[attr-defined] # as clients do
+    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    assert isinstance(told, ModelFailed)
+    assert told.message == "bad"
+
+
+def test_r04_a_prompt_that_is_too_long_is_not_sent_again_as_it_is() -> None:
+    """Some servers call it an error of their own, which would pass."""
+    error = ValueError("the request exceeds the context size: n_prompt_tokens: 513, n_ctx: 512")
+    error.status_code, error.code = 500, "exceed_context_size_error"  # type: ignore[attr-defined] # as clients do
+    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    assert isinstance(told, ModelFailed)
+    assert (told.overflow, told.retryable, told.context_tokens, told.prompt_tokens) == (True, False, 512, 513)
+
+
 def test_r02_a_date_that_has_passed_is_no_wait() -> None:
     """A server whose clock is behind asks for none, not for less than none."""
     assert retry_after({"Retry-After": "Thu, 01 Jan 1970 00:00:10 GMT"}, wall=25.0) == 0.0
