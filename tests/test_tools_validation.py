@@ -138,6 +138,7 @@ def test_values_of_the_declared_type_are_accepted(kind: Any, given_: Any, value:
         (str | int, 5.0), (str | int, True),
         (Decimal, "x"), (Decimal, True), (Decimal, float("inf")),
         (_Engine, "yahoo"), (_Level, True), (_Level, 3), (Literal["a", 1], True), (Literal["a", 1], "1"),
+        (Literal[False], 0), (Literal["a", True], 1), (Literal["a", True], 1.0), (list[Literal[False]], [0]),
         (date, 5), (date, "tomorrow"), (datetime, "2024-05-01"), (datetime, 1714557600),
         (uuid.UUID, "x"), (Path, 5), (bytes, 5),
         (tuple[int, str], [1]), (set[int], "12"), (dict[int, str], {"a": "b"}), (dict[str, int], [1]),

@@ -14,7 +14,7 @@ __all__ = [
     "describe",
     "described_at",
     "fields_at",
-    "lists_numbers",
+    "lists_alike",
     "model_schema",
     "reference_name",
     "schema_choices",
@@ -141,10 +141,9 @@ def schemas_in(schema: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
             yield from schemas_in(one, depth + 1)
 
 
-def lists_numbers(schema: Mapping[str, Any]) -> bool:
-    """Does this very schema enumerate values, whole numbers among them?"""
-    values = schema.get("enum", [schema.get("const")])
-    return any(isinstance(value, int) and not isinstance(value, bool) for value in values)
+def lists_alike(schema: Mapping[str, Any]) -> bool:
+    """Does this very schema enumerate values, whole numbers or booleans among them? Python takes `true` and 1 for the same."""
+    return any(isinstance(value, int) for value in schema.get("enum", [schema.get("const")]))
 
 
 def _uses(schema: Mapping[str, Any]) -> dict[str, int]:

@@ -37,7 +37,7 @@ from fsm_agent.tools.beyond import written_otherwise
 from fsm_agent.tools.models import FunctionArguments, JsonArguments
 from fsm_agent.tools.plain import plain
 from fsm_agent.tools.problems import Problem, problem, shown_value
-from fsm_agent.tools.schema import described_at, fields_at, lists_numbers, schemas_in
+from fsm_agent.tools.schema import described_at, fields_at, lists_alike, schemas_in
 from fsm_agent.tools.signature import canonical
 from fsm_agent.tools.translate import problems_of
 from fsm_agent.tools.walk import MAX_DEPTH, Path, dropped, leaves, path_text, unwritable, value_at
@@ -121,7 +121,7 @@ class Validator:
         self._sets = frozenset(
             name for name, item in shown.items() if any(one.get("uniqueItems") for one in schemas_in(item))
         )
-        self._has_numbers_listed = any(lists_numbers(inner) for inner in schemas_in(schema()))
+        self._lists_alike = any(lists_alike(inner) for inner in schemas_in(schema()))
         masked = {name for name, item in shown.items() if any(one.get("writeOnly") for one in schemas_in(item))}
         otherwise = written_otherwise(model)
         # A person is shown what is going to run, whatever the model of the arguments writes in its place.
@@ -133,9 +133,7 @@ class Validator:
         }
         # What nearly every tool needs none of, looked at once.
         self._rewrites = bool(self._renamed or self._hidden or self._as_given or self._sets)
-        self._looks = (self._has_numbers_listed and not lax) or (
-            self._open and not self._json and ignore_extra is not True
-        )
+        self._looks = (self._lists_alike and not lax) or (self._open and not self._json and ignore_extra is not True)
         self._same_names = self._outputs == {field: field for field in model.model_fields}
         self._accepted: dict[int, Valid] = {}
 
@@ -258,26 +256,27 @@ class Validator:
     def _read_wrongly(self, given: Mapping[str, Any], arguments: Any, text: bytes) -> Iterator[Problem]:
         """Yield what pydantic's strict mode lets through.
 
-        That is `true` for the number 1, an integer too large for a float, and fields dropped beside open parts.
+        That is `true` for a listed 1 and 1 for a listed `true`, an integer too large for a float, and fields dropped beside open parts.
         """
         if len(text) > _HUGE:
             for path, value in leaves(arguments):
                 if isinstance(value, float) and not isfinite(value):
                     yield problem(path_text(path), "number", (), None)
-        if self._has_numbers_listed and not self._lax and (b"true" in text or b"false" in text):
-            yield from self._numbers_from_booleans(given, arguments)
+        if self._lists_alike and not self._lax:
+            yield from self._taken_for_alike(given, arguments)
         if self._open and not self._json and self._ignored is not True:
             for path in dropped(given, arguments, ()):
                 yield problem(
                     path_text(path), "unknown", fields_at(self._schema(), path[:-1], value_at(given, path[:-1]))
                 )
 
-    def _numbers_from_booleans(self, given: Mapping[str, Any], arguments: Any) -> Iterator[Problem]:
+    def _taken_for_alike(self, given: Mapping[str, Any], arguments: Any) -> Iterator[Problem]:
         for path, value in leaves(given):
             read = value_at(arguments, path)
-            if isinstance(value, bool) and isinstance(read, (int, float)) and not isinstance(read, bool):
+            alike = isinstance(value, (int, float)) and isinstance(read, (int, float))
+            if alike and isinstance(value, bool) != isinstance(read, bool):
                 expected = described_at(self._schema(), path)
-                if "boolean" not in expected:
+                if not isinstance(value, bool) or "boolean" not in expected:
                     yield problem(path_text(path), "type", (expected,), value)
 
 
