@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from fsm_agent.alphabet import TERMINAL
 from fsm_agent.errors import RunBusy
 from fsm_agent.runs import Run
 
@@ -107,5 +108,7 @@ class Berths:
                 return not one.ends
         if one is None:
             return None
+        if one.state in TERMINAL:  # it has come to its end, and only its leaving is left
+            return False
         one.job.cancel(why)
         return True

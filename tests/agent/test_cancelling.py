@@ -172,6 +172,18 @@ def test_cancelling_what_is_not_there_is_false() -> None:
         assert agent.cancel("r") is False
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_cancelling_a_run_that_has_come_to_its_end_is_false(way: str) -> None:
+    """Who hears of the last transition, as an observer does, is not told that a run with an answer was stopped."""
+    said: list[bool] = []
+    with ScriptedModel(["hello"]) as model:
+        agent: Any = make(
+            model, observers=[lambda record: said.append(record.target is State.FINISH and agent.cancel("r"))]
+        )
+        assert run(agent, "go", way, RUN).ok
+    assert said == [False, False]
+
+
 def test_cancelling_one_run_leaves_the_others() -> None:
     """Of two runs only the named one stops."""
     release, started = threading.Event(), threading.Semaphore(0)
