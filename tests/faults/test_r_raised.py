@@ -8,10 +8,11 @@ import threading
 import urllib.error
 from email.message import Message
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import httpx
 import pytest
+from pydantic import AfterValidator
 
 from fsm_agent import Event, State, Status, tool
 from fsm_agent.testing import Call, FakeClock, ScriptedModel, call, fault, server
@@ -299,6 +300,22 @@ def test_r09_control_a_connection_that_never_was_is_retried(error: Exception) ->
     with ScriptedModel([call("pay"), "ok"]) as model:
         run(make(model, [pay]), "go")
     assert len(ledger) == 2
+
+
+def test_r09_a_retry_is_made_with_the_same_arguments_or_not_at_all() -> None:
+    """A check that changes the arguments each time would have it make another call than the one that was let through."""
+    called: list[str] = []
+
+    @tool
+    def look(where: Annotated[str, AfterValidator(lambda name: f"{name}!")]) -> str:
+        """Look."""
+        called.append(where)
+        raise ConnectionError("down")
+
+    with ScriptedModel([call("look", where="here"), "ok"]) as model:
+        result = run(make(model, [look], clock=FakeClock()), "go")
+    assert (result.answer, called) == ("ok", ["here!"])
+    assert "makes other arguments of them each time" in answers_in(model.requests[1])[0].text
 
 
 @pytest.mark.parametrize("retry", [0, 1, 3])
