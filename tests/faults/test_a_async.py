@@ -433,6 +433,24 @@ def test_a_no_more_run_together_than_allowed(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_an_exclusive_tool_waits_for_those_before_it_and_they_run_once(way: str) -> None:
+    """Calls before, between and after it are made, each once, and the results come in the order of the calls."""
+    done: list[int] = []
+
+    def noting(n: int) -> str:
+        """Note it."""
+        done.append(n)
+        return f"noted {n}"
+
+    tools = [tool("free")(noting), tool("alone", exclusive=True)(noting)]
+    names = ["free", "alone", "free", "alone", "free"]
+    with ScriptedModel([[call(name, n=n) for n, name in enumerate(names)], "done"]) as model:
+        run(make(model, tools), "go", way)
+    assert done == [0, 1, 2, 3, 4]
+    assert [message.text for message in answers_in(model.requests[1])] == [f"noted {n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_an_exclusive_tool_runs_alone(way: str) -> None:
     """A tool that must not run beside another never does, even beside itself."""
     crowd = Crowd(1)
