@@ -33,6 +33,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
+from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.problems import Problem, render, unknown_tool
 from fsm_agent.tools.spec import Invalid, Tool, Valid, tool
 
@@ -252,6 +253,27 @@ def test_of_a_union_of_many_branches_the_last_is_told_like_the_first() -> None:
     one = _one(many)
     text = render(_refused(one.validate({"x": {"kind": 29, "a": 1, "b": "2"}})).values(), one)
     assert text == 'probe: field "x.b" must be integer, got string "2". Fields: x.'
+
+
+def test_of_a_union_in_a_json_schema_the_branch_is_told_that_the_tag_names() -> None:
+    """As for one of Python's types: the branches have no names there, and are told apart all the same."""
+    branches = [
+        {
+            "type": "object",
+            "properties": {"kind": {"const": tag}, name: {"type": "integer"}},
+            "required": ["kind", name],
+        }
+        for tag, name in (("cat", "lives"), ("dog", "bark"))
+    ]
+    schema = {"type": "object", "properties": {"x": {"anyOf": branches}}, "required": ["x"]}
+    one = Tool(name="probe", description="Probe.", args_model=json_arguments(schema, "probe"), func=dict)
+    for given_, says in (
+        ({"kind": "dog", "bark": "1"}, 'field "x.bark" must be integer, got string "1"'),
+        ({"kind": "cow"}, 'field "x.kind" must be one of "cat", "dog", got string "cow"'),
+    ):
+        found = one.validate({"x": given_})
+        assert isinstance(found, Invalid)
+        assert render(found.problems, one) == f"probe: {says}. Fields: x."
 
 
 def test_the_schema_of_a_tagged_union_refers_to_nothing_that_is_not_there() -> None:

@@ -102,6 +102,7 @@ class _Reader:
         self._typed = typed
         self._definitions = {**root.get("definitions", {}), **root.get("$defs", {})}
         self._open: list[str] = []
+        self._objects = 0
 
     def model(self, schema: Mapping[str, Any], name: str, base: type[_Model], depth: int) -> type[_Model]:
         """A model of an object schema; extra fields as the schema says, which is no unless it says yes."""
@@ -165,7 +166,8 @@ class _Reader:
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
         extra = schema.get("additionalProperties")
         if schema.get("properties") or schema.get("required") or extra is False:
-            return self.model(schema, "Object", _TypedNested if self._typed else _Nested, depth)
+            self._objects += 1  # pydantic tells the branches of a union apart by name
+            return self.model(schema, f"Object{self._objects}", _TypedNested if self._typed else _Nested, depth)
         return dict[str, self.type_of(extra, depth + 1)]  # type: ignore[misc]  # built from data
 
     def _combined(self, schema: Mapping[str, Any], depth: int) -> Any:
