@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ _ERROR_CHARS: Final = 500
 _READ_CHARS: Final = 20_000
 """So much of what an exception says is looked at: some quote a whole page or prompt, and to search that for secrets takes seconds."""
 _HTTP_ERROR: Final = re.compile("[45][0-9]{2}")
-_REFUSED: Final = 400
 _SERVER_ERROR: Final = 500
 _CHAIN: Final = 5
 _LOST: Final = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
@@ -94,17 +93,20 @@ def _cut_completion(completion: Any, *, estimate: int, at: float) -> Replied:
 
 def _status(error: BaseException) -> int | None:
     for one in _chain(error):
-        told = one.args[0] if one.args and isinstance(one.args[0], Mapping) else {}
-        for status in (
-            getattr(one, "status_code", None),
-            getattr(getattr(one, "response", None), "status_code", None),
-            # Where the error came with status 200, in a stream or as the body, its own code says what went wrong.
-            getattr(one, "code", None),
-            told.get("code"),
-        ):
+        for status in _told_status(one):
             if isinstance(status, int | str) and _HTTP_ERROR.fullmatch(str(status)):
                 return int(status)
     return None
+
+
+def _told_status(one: BaseException) -> Iterator[object]:
+    """Where the clients of models and of HTTP put the status of a response; each is looked at only when those before it say nothing."""
+    yield getattr(one, "status_code", None)
+    yield getattr(getattr(one, "response", None), "status_code", None)  # httpx, requests
+    yield getattr(one, "status", None)  # aiohttp
+    # Where the error came with status 200, in a stream or as the body, its own code says what went wrong.
+    yield getattr(one, "code", None)  # urllib too
+    yield one.args[0].get("code") if one.args and isinstance(one.args[0], Mapping) else None
 
 
 def _headers(error: BaseException) -> Mapping[str, str]:
@@ -140,20 +142,12 @@ def lost_midway(error: BaseException) -> bool:
 
 
 def refused(error: BaseException) -> bool:
-    """True when a server refused what it was asked (a 4xx that does not pass), as the exceptions of HTTP clients tell it."""
+    """True when a server refused what it was asked: a 4xx that does not pass."""
     try:
-        found = [
-            status
-            for one in _chain(error)
-            for status in (
-                getattr(getattr(one, "response", None), "status_code", None),  # httpx, requests
-                getattr(one, "status", None),  # aiohttp, urllib
-            )
-            if isinstance(status, int)
-        ]
+        status = _status(error)
     except Exception:  # noqa: BLE001 - somebody else's property may raise anything
         return False
-    return bool(found) and _REFUSED <= found[0] < _SERVER_ERROR and found[0] not in _RETRYABLE_STATUS
+    return status is not None and status < _SERVER_ERROR and status not in _RETRYABLE_STATUS
 
 
 def _had_answered(error: BaseException) -> bool:

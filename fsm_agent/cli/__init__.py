@@ -285,7 +285,7 @@ def _verify(
 
     rules = policy_file.policy_from(policy)
     rows = toolbox.rows_of(table)
-    parts = verify.parts_of(profile, rules, summaries=summaries)
+    parts = verify.told_parts(configured, profile, rules, summaries=summaries)
     if not verify.show_certificate(configured, rows, parts, most=most, as_json=as_json):
         raise typer.Exit(1)
 

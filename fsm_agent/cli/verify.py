@@ -6,34 +6,39 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fsm_agent.cli.console import note, put, put_json
+from fsm_agent.context import Setup
+from fsm_agent.definition import rungs_of
+from fsm_agent.dialects import dialect_for
 from fsm_agent.limits import Limits
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.profiles import profile as profile_named
 from fsm_agent.table import Row
 from fsm_agent.tools.registry import Registry
 from fsm_agent.verify import MOST, verify
+from fsm_agent.verify.verifiable import parts_of
 
-__all__ = ["parts_of", "show_certificate"]
+__all__ = ["show_certificate", "told_parts"]
 
 
-def parts_of(profile: str | None, policy: ToolPolicy | None, *, summaries: bool) -> dict[str, Any]:
-    """What `verify` is told of an agent beside its limits and table: what the profile makes of it, where one is named.
+def told_parts(limits: Limits, profile: str | None, policy: ToolPolicy | None, *, summaries: bool) -> dict[str, Any]:
+    """What `verify` is told of an agent beside its limits and table: of that of the profile, where one is named.
 
     Raises `DefinitionError` for a profile that there is not.
     """
     if profile is None:
         return {"policy": policy, "summaries": summaries}
     chosen = profile_named(profile)
-    tools = Registry(chosen.tools(None))
-    return {
-        "policy": policy,
-        "tools": None if policy is None else [name for name in policy.tools if tools.resolve(name)],
-        "ladder": chosen.ladder,
-        "tool_retries": max((tool.retry or 0 for tool in tools), default=0),
-        "defaults": any(tool.default is not None for tool in tools.known()),
-        "summaries": summaries or hasattr(chosen.memory, "leaving"),
-        "reflections": 0 if chosen.reflect is None else chosen.reflect.most,
-    }
+    setup = Setup(
+        limits=limits,
+        tools=Registry(chosen.tools(None)),
+        dialect=dialect_for(chosen.dialect, ""),
+        memory=chosen.memory,
+        ladder=rungs_of(chosen.ladder, ()),
+        policy=policy,
+        reflect=chosen.reflect,
+    )
+    parts = parts_of(setup)
+    return {**parts, "summaries": summaries or parts["summaries"]}
 
 
 def show_certificate(

@@ -134,12 +134,13 @@ def test_a_child_made_by_fork_has_no_run_of_its_parent() -> None:
 
 
 FORKING = """
-import os, threading, warnings
+import os, sys, threading, warnings
 from fsm_agent import Agent
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import ScriptedModel
 warnings.simplefilter("ignore")
-agent = Agent(ScriptedModel(["hello"]), logger=silent_logger())
+sys.setswitchinterval(1e-6)  # let the threads meet within the hooks
+agents = [Agent(ScriptedModel(["hello"]), logger=silent_logger()) for _ in range(8)]
 def forks():
     for _ in range(50):
         child = os.fork()
@@ -151,7 +152,7 @@ for one in forking:
     one.start()
 for one in forking:
     one.join()
-assert agent.invoke("go").answer == "hello"
+assert [one.invoke("go").answer for one in agents] == ["hello"] * 8
 """
 
 

@@ -320,17 +320,11 @@ def test_a_trail_written_anew_with_nonsense_is_named_by_whoever_shows_it(
     room: Room, kind: str, nonsense: dict[str, Any]
 ) -> None:
     """Seals that hold say nothing of what is sealed: the entry is named in one line, with exit code 2, and there is no traceback."""
-    room.run(["Hello."])
-    (run_id,) = room.ids()
-    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
-        entries = [json.loads(one.text) for one in trails.read(run_id)]
-    wrong = next(one for one in entries if one["kind"] == kind)
-    wrong["body"] |= nonsense
-    other = _anew(room, run_id, entries)
+    run_id, seq, other = _with_nonsense(room, kind, nonsense)
     shown = (["show"], ["show", "--json"], ["export"], ["export", "-f", "csv"], ["diagram", "--run"], ["trail-to-test"])
     for command in shown:
         said = error_of(other.on(*command, run_id))
-        assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said
+        assert f"entry {seq}: holds what no entry of the kind '{kind}' can" in said
 
 
 @pytest.mark.parametrize(
@@ -349,15 +343,9 @@ def test_what_a_test_and_a_picture_are_made_of_is_named_where_it_is_nonsense(
     room: Room, kind: str, nonsense: dict[str, Any], command: str
 ) -> None:
     """A test reads more of an entry than what shows it, and a picture the limits: the entry is named all the same."""
-    room.run(["Hello."], "--deadline", "100")
-    (run_id,) = room.ids()
-    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
-        entries = [json.loads(one.text) for one in trails.read(run_id)]
-    wrong = next(one for one in entries if one["kind"] == kind)
-    wrong["body"] |= nonsense
-    other = _anew(room, run_id, entries)
+    run_id, seq, other = _with_nonsense(room, kind, nonsense, "--deadline", "100")
     said = error_of(other.on(*command.split(), run_id))
-    assert f"entry {wrong['seq']}: holds what no entry of the kind '{kind}' can" in said
+    assert f"entry {seq}: holds what no entry of the kind '{kind}' can" in said
 
 
 def test_a_replay_names_the_header_whose_tools_are_none(room: Room) -> None:
@@ -399,3 +387,14 @@ def _anew(room: Room, run_id: str, entries: list[dict[str, Any]]) -> Room:
         anew = tuple(resealed(map(written, entries)))
         trails.append(Batch(run_id=run_id, owner="me", lease=0.0, time=1.0, status="completed", entries=anew)).result()
     return Room(room.folder, "other.db")
+
+
+def _with_nonsense(room: Room, kind: str, nonsense: dict[str, Any], *options: str) -> tuple[str, int, Room]:
+    """The id of a run, where its first entry of this kind is, and a room where that holds nonsense under right seals."""
+    room.run(["Hello."], *options)
+    (run_id,) = room.ids()
+    with contextlib.closing(SQLiteTrail("runs.db")) as trails:
+        entries = [json.loads(one.text) for one in trails.read(run_id)]
+    wrong = next(one for one in entries if one["kind"] == kind)
+    wrong["body"] |= nonsense
+    return run_id, wrong["seq"], _anew(room, run_id, entries)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import urllib.error
+import warnings
 from email.message import Message
 from types import SimpleNamespace
 from typing import Annotated, Any, cast
@@ -224,7 +225,9 @@ def said(status: int, by: str) -> Exception:
             error: Exception = type("HTTPError", (OSError,), {"response": SimpleNamespace(status_code=status)})("no")
             return error
         case "aiohttp":
-            return cast(Exception, type("ClientResponseError", (Exception,), {"status": status})("no"))
+            # Its `code` warns that it is deprecated, which is an error here: nobody may look at it.
+            old = property(lambda _: warnings.warn("use status", DeprecationWarning, stacklevel=2))
+            return cast(Exception, type("ClientResponseError", (Exception,), {"status": status, "code": old})("no"))
         case "urllib":
             return urllib.error.HTTPError("http://localhost/", status, "no", Message(), None)
     wrapped = RuntimeError("the service did not take it")
