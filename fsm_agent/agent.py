@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from fsm_agent.alphabet import TERMINAL, State
-from fsm_agent.berths import Berth
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
 from fsm_agent.definition import known, limits_of, memory_of, of_kinds, reflect_of, rungs_of, simpler_of, temperature_of
 from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, check_names, dialect_for
+from fsm_agent.driver import Driven, driven_to_end, relayed
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import Block, block, call_ids
@@ -32,8 +32,8 @@ from fsm_agent.observe import Logger, Observer, StructlogObserver
 from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
-from fsm_agent.pilot import Driven, flown, relayed
 from fsm_agent.policy import ToolPolicy
+from fsm_agent.policy_state import fitting
 from fsm_agent.profiles.named import Named
 from fsm_agent.prompt import opening_texts
 from fsm_agent.recollect import aremembering, remembering
@@ -42,7 +42,7 @@ from fsm_agent.recovery import Resumption
 from fsm_agent.reflection import Reflect
 from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import NO_PAUSES, Pauses, Run
-from fsm_agent.standing import fitting
+from fsm_agent.slots import Slot
 from fsm_agent.stores import Store, stores_of
 from fsm_agent.table import Table
 from fsm_agent.temperature import Temperature
@@ -208,7 +208,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     def invoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """Run the task (text, messages, a mapping with `task`, `input` or `messages`) to its end, or until a person is needed."""
-        return flown(self._start(input, config, kwargs, streaming=False))
+        return driven_to_end(self._start(input, config, kwargs, streaming=False))
 
     async def ainvoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """`invoke` on the event loop. Cancelling the await stops the run at once; the run ends as cancelled."""
@@ -248,17 +248,17 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         Raises `UnknownRun` for a run that nobody knows or that has ended, `RunHeld` while another process has it, `RunError` for a decision
         or change that does not fit, `TrailDamaged`, `TrailVersion` when the agent is another than the one that began the run.
         """
-        berth = Berth(run_id)
+        slot = Slot(run_id)
         try:
-            taken = self._runner.take(berth, Resumption(decision=decision, change=change, by=by))
+            taken = self._runner.take(slot, Resumption(decision=decision, change=change, by=by))
             if isinstance(taken, RunResult):
                 return taken
             run, outcome = taken
             items = self._runner.run(run, Trace.again(run.job, config, self.name or "agent"), outcome)
-            return flown(remembering(self._recall, run, items))
+            return driven_to_end(remembering(self._recall, run, items))
         except BaseException:
             # Ctrl-C, or a callback, may come before the run goes on, so that nothing of it can let go.
-            self._runner.put_back(berth)
+            self._runner.put_back(slot)
             raise
 
     async def aresume(
@@ -271,15 +271,15 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         config: RunnableConfig | None = None,
     ) -> RunResult:
         """`resume` on the event loop."""
-        berth = Berth(run_id)
-        taken = await self._runner.atake(berth, Resumption(decision=decision, change=change, by=by))
+        slot = Slot(run_id)
+        taken = await self._runner.atake(slot, Resumption(decision=decision, change=change, by=by))
         if isinstance(taken, RunResult):
             return taken
         run, outcome = taken
         try:
             trace = await Trace.aagain(run.job, config, self.name or "agent")
         except BaseException:
-            self._runner.put_back(berth)
+            self._runner.put_back(slot)
             raise
         items = self._runner.arun(run, trace, outcome)
         return await _alast(aremembering(self._recall, run, items))
@@ -317,16 +317,16 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         full = config_of(config, more)
         recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
         setup, new = self._setup_now(), self._asked(given, ids_of(given, config, full))
-        berth = Berth(new.run_id)
+        slot = Slot(new.run_id)
         try:
-            stored = self._runner.open(berth, new.thread_id)
+            stored = self._runner.open(slot, new.thread_id)
             run = self._begin(setup, new, stored, recalled, streaming=streaming)
             trace = Trace.begin(full, self.name or "agent", given)
             run.job.config, run.job.traced = trace.config, trace.traced
             yield from remembering(self._recall, run, self._runner.run(run, trace, None))
         except BaseException:
             # Ctrl-C, or a callback, may come before the run goes on, so that nothing of it can let go.
-            self._runner.release(berth, new.thread_id)
+            self._runner.release(slot, new.thread_id)
             raise
 
     async def _astart(
@@ -335,13 +335,13 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         full = aconfig_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
         setup, new = self._setup_now(), self._asked(given, ids_of(given, config, full))
-        berth = Berth(new.run_id)
-        stored = await self._runner.aopen(berth, new.thread_id)
+        slot = Slot(new.run_id)
+        stored = await self._runner.aopen(slot, new.thread_id)
         try:
             run = self._begin(setup, new, stored, recalled, streaming=streaming)
             trace = await Trace.abegin(full, self.name or "agent", given)
         except BaseException:
-            await self._runner.arelease(berth, new.thread_id)
+            await self._runner.arelease(slot, new.thread_id)
             raise
         run.job.config, run.job.traced = trace.config, trace.traced
         async with aclosing(aremembering(self._recall, run, self._runner.arun(run, trace, None))) as items:

@@ -7,8 +7,8 @@ from contextlib import aclosing
 from typing import Any
 
 from fsm_agent.alphabet import TERMINAL, Status
+from fsm_agent.driver import Driven
 from fsm_agent.memory.recall import Recall, found_out
-from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult
 from fsm_agent.runner import StreamItem
 from fsm_agent.runs import Run

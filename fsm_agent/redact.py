@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
-from fsm_agent.secret_looks import DEFAULT_KEYS, DEFAULT_PATTERNS, GLUED, NO_TOKEN, NO_VALUE, TRAILING, SecretPattern
+from fsm_agent.secret_patterns import DEFAULT_KEYS, DEFAULT_PATTERNS, GLUED, NO_TOKEN, NO_VALUE, TRAILING, SecretPattern
 
 __all__ = ["DEFAULT_KEYS", "DEFAULT_PATTERNS", "REDACTED", "SecretPattern", "redact", "redact_text", "summarise"]
 

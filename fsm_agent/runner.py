@@ -10,22 +10,22 @@ from functools import partial
 from typing import Any
 
 from fsm_agent.alphabet import TERMINAL
-from fsm_agent.berths import Berth, Berths
 from fsm_agent.context import Setup
+from fsm_agent.driver import Driven
 from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
 from fsm_agent.effects import CallModel, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
-from fsm_agent.forks import through_forks
 from fsm_agent.history import Block
 from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
 from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, broken_off, left_behind, withdrawn
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
+from fsm_agent.os_fork import through_forks
 from fsm_agent.perform import Performer
-from fsm_agent.pilot import Driven
 from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive, sent
+from fsm_agent.slots import Slot, Slots
 from fsm_agent.threads import Threads
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
@@ -57,64 +57,64 @@ class Runner:
         self._journal = journal
         self._observers = observers
         self._pauses = pauses
-        self.berths = Berths()
+        self.slots = Slots()
         through_forks(self)
 
     def before_fork(self) -> None:
         """No thread is at work with the lists of runs."""
-        self.berths.lock.acquire()
+        self.slots.lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; the runs that are under way go on in the parent alone."""
         if child:
-            self._threads.forget(self.berths.forget())
-        self.berths.lock.release()
+            self._threads.forget(self.slots.forget())
+        self.slots.lock.release()
 
-    def open(self, berth: Berth, thread_id: str | None) -> tuple[Block, ...]:
+    def open(self, slot: Slot, thread_id: str | None) -> tuple[Block, ...]:
         """Take run id and thread for a new run: its history, () without a thread. Raises `RunBusy` while another run has one of them.
 
         Whatever is raised, or comes up before the run goes on, `release` gives them up.
         """
-        self.berths.new(berth)
-        return self._threads.open(thread_id, berth.run_id)
+        self.slots.new(slot)
+        return self._threads.open(thread_id, slot.run_id)
 
-    async def aopen(self, berth: Berth, thread_id: str | None) -> tuple[Block, ...]:
+    async def aopen(self, slot: Slot, thread_id: str | None) -> tuple[Block, ...]:
         """`open` without blocking the event loop. When the await is cancelled, run id and thread are given up as soon as they can be."""
-        self.berths.new(berth)
-        opened = partial(self._opened, berth, thread_id)
+        self.slots.new(slot)
+        opened = partial(self._opened, slot, thread_id)
         try:
-            return await self._threads.claimed(thread_id, opened, partial(self.release, berth, thread_id))
+            return await self._threads.claimed(thread_id, opened, partial(self.release, slot, thread_id))
         except RunError:  # `_opened` has given it up
             raise
         except RuntimeError:  # no worker could be begun, so that nothing was opened
-            self.release(berth, None)
+            self.release(slot, None)
             raise
 
-    def _opened(self, berth: Berth, thread_id: str | None) -> tuple[Block, ...]:
+    def _opened(self, slot: Slot, thread_id: str | None) -> tuple[Block, ...]:
         try:
-            return self._threads.open(thread_id, berth.run_id)
+            return self._threads.open(thread_id, slot.run_id)
         except BaseException:
-            self.release(berth, None)
+            self.release(slot, None)
             raise
 
-    def release(self, berth: Berth, thread_id: str | None) -> None:
+    def release(self, slot: Slot, thread_id: str | None) -> None:
         """Give up a new run, unless it went on, and its thread."""
-        if not self.berths.has(berth):
+        if not self.slots.has(slot):
             return
         try:
-            self._threads.give_back(thread_id, berth.run_id)
+            self._threads.give_back(thread_id, slot.run_id)
         finally:
-            self.berths.give_up(berth)
+            self.slots.give_up(slot)
 
-    async def arelease(self, berth: Berth, thread_id: str | None) -> None:
+    async def arelease(self, slot: Slot, thread_id: str | None) -> None:
         """`release` without blocking the event loop."""
-        await self._threads.freed(thread_id, partial(self.release, berth, thread_id))
+        await self._threads.freed(thread_id, partial(self.release, slot, thread_id))
 
     def run(self, run: Run, trace: Trace, outcome: Outcome | None) -> Driven:
-        """`run` for `fsm_agent.pilot` to drive. `outcome` is what a suspended run waits for."""
+        """`run` for `fsm_agent.driver` to drive. `outcome` is what a suspended run waits for."""
         core = drive(run)
         try:
-            self.berths.enter(run)
+            self.slots.enter(run)
             if run.trail is not None:
                 run.trail.here = True
             catch_up(run)
@@ -145,7 +145,7 @@ class Runner:
         """Drive `run` on the event loop."""
         core = drive(run)
         try:
-            self.berths.enter(run)
+            self.slots.enter(run)
             catch_up(run)
             item: Transitioned | Effect | None = next(core, None)
             while item is not None:
@@ -178,50 +178,50 @@ class Runner:
         finally:
             await trace.aend(result)
 
-    def take(self, berth: Berth, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
+    def take(self, slot: Slot, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
         """Take a run that is not under way, with what the caller goes on with: exactly one caller gets it.
 
         The result instead, when people have still to decide. Raises `UnknownRun` for a run that nobody knows or that has ended, `RunHeld`
         while another writer has it, `RunError` for what does not fit; the run is then as it was. Until it goes on, `put_back` gives it up.
         """
         try:
-            run = self._take(berth)
+            run = self._take(slot)
             if run.trail is None and run.paused:
                 run.job.started = run.job.clock.monotonic() - run.last
             outcome = reopened(run, resumption, run.ctx.setup)
         except BaseException:
-            self.put_back(berth)
+            self.put_back(slot)
             raise
         # Somebody to ask at once is asked again, unless people elsewhere have begun to decide.
         asked_here = self._performer.asks_here and not run.decided
         if outcome is None and run.asking is not None and not asked_here:
-            return self._left(berth, run)
+            return self._left(slot, run)
         return run, outcome
 
-    async def atake(self, berth: Berth, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
+    async def atake(self, slot: Slot, resumption: Resumption) -> tuple[Run, Outcome | None] | RunResult:
         """`take` without blocking the event loop. When the await is cancelled, the run is left as it was."""
         if self._journal is None:
-            return self.take(berth, resumption)
+            return self.take(slot, resumption)
         # What people decided about some of the calls is kept all the same.
-        return await claimed_in_thread(lambda: self.take(berth, resumption), lambda _: self.put_back(berth))
+        return await claimed_in_thread(lambda: self.take(slot, resumption), lambda _: self.put_back(slot))
 
-    def _take(self, berth: Berth) -> Run:
-        berth.run = run = self.berths.again(berth) or self._stored(berth)
+    def _take(self, slot: Slot) -> Run:
+        slot.run = run = self.slots.again(slot) or self._stored(slot)
         run.pauses = self._pauses()
         return run
 
-    def _stored(self, berth: Berth) -> Run:
+    def _stored(self, slot: Slot) -> Run:
         if self._journal is None:
             raise UnknownRun(
-                f"no run {berth.run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
+                f"no run {slot.run_id!r} waits here: it was never suspended by this agent, or somebody has already resumed or "
                 'cancelled it. Runs outlive their process in a store: Agent(..., store="runs.db")'
             )
         host = Host(self._observers, self._tools)
-        berth.run = run = taken_over(self._journal, berth.run_id, self._setup, self._journal.machine, host)
+        slot.run = run = taken_over(self._journal, slot.run_id, self._setup, self._journal.machine, host)
         try:
             self._threads.rebase(run)
         except RunBusy:  # the thread is another run's, and stays so
-            berth.run = None
+            slot.run = None
             self._let_go(run)
             raise
         return run
@@ -231,24 +231,24 @@ class Runner:
         if run.trail is not None and self._journal is not None:
             self._journal.let_go(run.job.run_id, run.trail.owner)
 
-    def put_back(self, berth: Berth) -> None:
+    def put_back(self, slot: Slot) -> None:
         """Leave a run that was taken as it was, unless it went on."""
-        if not self.berths.has(berth):
+        if not self.slots.has(slot):
             return
-        run = berth.run
+        run = slot.run
         if run is not None:
             self._threads.leave(run)
         try:
             # A run that waits for somebody keeps its thread meanwhile.
             if run is not None and run.trail is not None and run.asking is None and not run.paused:
-                self._threads.give_back(run.ctx.thread_id, berth.run_id)
+                self._threads.give_back(run.ctx.thread_id, slot.run_id)
         finally:
             if run is not None:
                 self._let_go(run)
-            self.berths.give_up(berth)
-            self._heed(berth)
+            self.slots.give_up(slot)
+            self._heed(slot)
 
-    def _left(self, berth: Berth, run: Run) -> RunResult:
+    def _left(self, slot: Slot, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""
         try:
             if run.trail is not None:
@@ -259,32 +259,32 @@ class Runner:
             raise
         finally:
             self._gone(run)
-            self._heed(berth)
+            self._heed(slot)
 
-    def _heed(self, berth: Berth) -> None:
+    def _heed(self, slot: Slot) -> None:
         """Stop a run that goes on waiting, where somebody was told meanwhile that it will be."""
-        if berth.why is not None and not berth.ends:
+        if slot.why is not None and not slot.ends:
             with suppress(FsmAgentError):  # what became of the run is for the caller to hear
-                self.cancel(berth.run_id, berth.why)
+                self.cancel(slot.run_id, slot.why)
 
     def cancel(self, run_id: str, why: str) -> bool:
         """Stop a run. False when no such run is under way or waits."""
-        cancelled = self.berths.cancel(run_id, why)
+        cancelled = self.slots.cancel(run_id, why)
         if cancelled is not None:
             return cancelled
-        berth = Berth(run_id, ends=True)
+        slot = Slot(run_id, ends=True)
         try:
-            run = self._take(berth)
+            run = self._take(slot)
             catch_up(run)
             run.stop(run.cancelled(why))
             if run.trail is not None:
                 durable(conclude(run))
             self._end(run)
         except BaseException as error:
-            if berth.run is not None and berth.run.state in TERMINAL:
-                self._end_behind(berth.run)
+            if slot.run is not None and slot.run.state in TERMINAL:
+                self._end_behind(slot.run)
                 raise
-            self.put_back(berth)
+            self.put_back(slot)
             if isinstance(error, UnknownRun | RunBusy):
                 return False
             raise
@@ -297,7 +297,7 @@ class Runner:
             self._end(run)
 
     def _end(self, run: Run) -> None:
-        self.berths.end(run)
+        self.slots.end(run)
         self._leave(run)
 
     def _perform(self, run: Run, effect: Effect) -> Generator[Work | Here, Any, Outcome | None]:
@@ -364,14 +364,14 @@ class Runner:
     def _gone(self, run: Run) -> None:
         run.job.close()
         self._threads.leave(run)
-        self.berths.leave(run)
+        self.slots.leave(run)
 
     def _finish(self, run: Run) -> RunResult:
         """The result; a run that waits for a person is kept until it is resumed or cancelled, unless a store has it."""
         self._threads.close(run)
         if run.state not in TERMINAL and run.trail is None:
             run.asked_at = run.asked_at if run.decided else run.job.clock.time()
-            self.berths.wait(run)
+            self.slots.wait(run)
         return run.result()
 
     async def _afinish(self, run: Run) -> RunResult:

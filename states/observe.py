@@ -10,9 +10,9 @@ from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Outcome, Result
 from fsm_agent.history import block
+from fsm_agent.policy_state import moved
 from fsm_agent.repeats import learned_from, times_seen
 from fsm_agent.rounds import NOT_FAILURES, close_round, executed_now, not_executed
-from fsm_agent.standing import moved
 from fsm_agent.states.base import Step
 
 EVENTS: Final = frozenset({Event.OBSERVED})

@@ -13,9 +13,9 @@ from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, 
 from fsm_agent.effects import Call, Outcome, Replied
 from fsm_agent.history import minted_id
 from fsm_agent.offer import offered
+from fsm_agent.policy_state import within_policy
 from fsm_agent.repeats import is_repeated, times_seen
 from fsm_agent.rounds import runnable
-from fsm_agent.standing import within_policy
 from fsm_agent.states.base import Step
 from fsm_agent.tools.problems import render, unknown_tool
 from fsm_agent.tools.signature import signature

@@ -156,7 +156,7 @@ PURE = (
         "fsm_agent.redact",
         "fsm_agent.repeats",
         "fsm_agent.rounds",
-        "fsm_agent.secret_looks",
+        "fsm_agent.secret_patterns",
         "fsm_agent.states",
         "fsm_agent.table",
     ),

@@ -24,7 +24,7 @@ from fsm_agent.language import EN
 from fsm_agent.table import Table
 from fsm_agent.testing import call, reply
 from fsm_agent.trail import MemoryTrail, audit, fold, fork, replay
-from fsm_agent.trail.retold import spoken
+from fsm_agent.trail.wording import spoken
 from fsm_agent.verify import verify
 from tests.own_table import ACCEPTED, APPROVED, CARD, FINE, LAST, RUN, SMALL, agent_on, judged, names, placed, send
 

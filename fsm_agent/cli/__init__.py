@@ -1,4 +1,4 @@
-"""The command `fsm-agent`. Its rooms are imported when a command runs, so that `--help` is quick."""
+"""The command `fsm-agent`. Its modules are imported when a command runs, so that `--help` is quick."""
 
 from __future__ import annotations
 

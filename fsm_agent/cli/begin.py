@@ -23,9 +23,9 @@ from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
+from fsm_agent.policy_state import fitting
 from fsm_agent.profiles import profile as profile_named
 from fsm_agent.records import RunResult
-from fsm_agent.standing import fitting
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail import TrailStore
 

@@ -16,10 +16,10 @@ from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.options import switched_off
 from fsm_agent.cli.origin import agent_of, code_of, order_of
-from fsm_agent.cli.retell import call_text
 from fsm_agent.cli.run import Watch, carry_out, report
 from fsm_agent.cli.stores import Stored, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
+from fsm_agent.cli.trail_lines import call_text
 from fsm_agent.durable import catch_up, conclude, durable
 from fsm_agent.effects import Answer, Approve, Decision, Deny, Edit, Expired
 from fsm_agent.errors import DefinitionError, FsmAgentError, RunError, RunHeld, UnknownRun
@@ -28,9 +28,9 @@ from fsm_agent.records import Request, RunResult
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
 from fsm_agent.trail.changes import Change, newest_limits
-from fsm_agent.trail.retold import moment
 from fsm_agent.trail.store import RunInfo
 from fsm_agent.trail.story import told
+from fsm_agent.trail.wording import moment
 
 __all__ = [
     "answering",

@@ -1,4 +1,4 @@
-"""The commands `fsm-agent model ...`. Their room is imported when a command runs."""
+"""The commands `fsm-agent model ...`. Their module is imported when a command runs."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from fsm_agent.cli.console import error_line, note, put, put_json, put_raw
 from fsm_agent.cli.decide import resume_run
 from fsm_agent.cli.going import Given, Going
 from fsm_agent.cli.origin import code_of, machine_of, setup_of
-from fsm_agent.cli.retell import call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, find_run, journal_of, stored_run
+from fsm_agent.cli.trail_lines import call_text, transition_line
 from fsm_agent.context import Setup
 from fsm_agent.errors import RunError, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.machine import DEFAULT_MACHINE, Machine

@@ -9,10 +9,10 @@ from typing import Any, Final
 from langchain_core.messages import AnyMessage, convert_to_openai_messages
 
 from fsm_agent.cli.console import error_line, note, put, put_json
-from fsm_agent.cli.retell import asked_text, call_line, call_text, transition_line
 from fsm_agent.cli.stores import Stored, existing, holder_of, stored_run
 from fsm_agent.cli.summary import asked_document
 from fsm_agent.cli.toolbox import table_of
+from fsm_agent.cli.trail_lines import asked_text, call_line, call_text, transition_line
 from fsm_agent.errors import TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.observe import event_of
@@ -21,9 +21,9 @@ from fsm_agent.table import Table
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.retold import deeds, moment, spoken
 from fsm_agent.trail.store import DAMAGED, RUNNING, RunInfo
 from fsm_agent.trail.story import Called
+from fsm_agent.trail.wording import deeds, moment, spoken
 
 __all__ = ["show_run", "show_runs"]
 

@@ -1,4 +1,4 @@
-"""The commands about stored runs. Their rooms are imported when a command runs."""
+"""The commands about stored runs. Their modules are imported when a command runs."""
 
 from __future__ import annotations
 

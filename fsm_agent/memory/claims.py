@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fsm_agent.errors import RunBusy
-from fsm_agent.forks import through_forks
+from fsm_agent.os_fork import through_forks
 
 __all__ = ["Claim", "LocalClaims", "alive", "busy", "lost"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from fsm_agent.errors import DefinitionError, FsmAgentError, RunBusy
-from fsm_agent.forks import through_forks
 from fsm_agent.history import Block
 from fsm_agent.memory.claims import Claim
 from fsm_agent.memory.written import read_block
+from fsm_agent.os_fork import through_forks
 
 __all__ = ["Held", "Stored", "StoredConversations", "positive", "shared"]
 

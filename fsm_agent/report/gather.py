@@ -29,9 +29,9 @@ from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.export import redacted
 from fsm_agent.trail.fold import Folded, Turned, fold
 from fsm_agent.trail.journal import Journal
-from fsm_agent.trail.retold import spoken
 from fsm_agent.trail.store import alive
 from fsm_agent.trail.story import Story, told
+from fsm_agent.trail.wording import spoken
 
 __all__ = ["gathered"]
 

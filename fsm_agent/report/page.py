@@ -18,7 +18,7 @@ from fsm_agent.report.parts import Fact, Report
 from fsm_agent.report.sections import scrolled, section
 from fsm_agent.report.step_page import steps_section
 from fsm_agent.report.timeline import timeline
-from fsm_agent.trail.retold import moment
+from fsm_agent.trail.wording import moment
 
 __all__ = ["page"]
 

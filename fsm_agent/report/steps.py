@@ -11,9 +11,9 @@ from fsm_agent.alphabet import INITIAL, Event, State
 from fsm_agent.records import Transitioned
 from fsm_agent.redact import redact
 from fsm_agent.report.parts import Called, Checked, Question, Refused, Said, Step, Turn
-from fsm_agent.trail.retold import deeds, human_entry, moment
 from fsm_agent.trail.story import Act, Asked, Story
 from fsm_agent.trail.story import Called as Begun
+from fsm_agent.trail.wording import deeds, human_entry, moment
 
 __all__ = ["steps_of", "turns_of", "written_out"]
 

@@ -50,7 +50,7 @@ class StoppedRun:
         """Let the run go on to `state`, which it may enter again. Raises as `run_until` does."""
         __tracebackhide__ = True
         with _pausing(self.agent, state) as wanted:
-            waiting = self.agent._runner.berths.waiting.get(self.result.run_id)
+            waiting = self.agent._runner.slots.waiting.get(self.result.run_id)
             if waiting is not None:
                 waiting.pauses = self.agent._pauses
             result = self.agent.resume(self.result.run_id, change=change)
@@ -103,7 +103,7 @@ def _found(agent: Agent, result: RunResult, machine: Machine) -> tuple[State, Co
     """Where a paused run stands, and what it knows; None when it is not paused. A stored run is read from its trail."""
     if result.status is not Status.SUSPENDED:
         return None
-    run = agent._runner.berths.waiting.get(result.run_id)
+    run = agent._runner.slots.waiting.get(result.run_id)
     if run is not None:
         # The pause was for this once; a run that goes on has those of its agent.
         run.pauses = agent._pauses

@@ -10,7 +10,7 @@ from fsm_agent.effects import from_data
 from fsm_agent.errors import FsmAgentError, TrailDamaged
 from fsm_agent.trail.codec import record_of, result_of
 from fsm_agent.trail.entries import Entry
-from fsm_agent.trail.retold import human_entry, moment
+from fsm_agent.trail.wording import human_entry, moment
 
 __all__ = ["check_form", "reading"]
 

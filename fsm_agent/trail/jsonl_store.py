@@ -22,10 +22,10 @@ from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.fences import listed, unknown
 from fsm_agent.trail.files import place_bytes
+from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.jsonl_files import LOCKS, RunFiles, file_name
 from fsm_agent.trail.jsonl_lines import Kept, Noted
 from fsm_agent.trail.jsonl_turn import Turn
-from fsm_agent.trail.scribe import Scribe, watch
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = ["JsonLinesTrail", "Repaired"]
@@ -59,7 +59,9 @@ class JsonLinesTrail:
         watch(self)
 
     def _rest(self) -> None:
-        self._scribe: Scribe[Batch | Claim] = Scribe(f"trails {self.directory.name}", self._perform, lambda: None)
+        self._commits: GroupCommit[Batch | Claim] = GroupCommit(
+            f"trails {self.directory.name}", self._perform, lambda: None
+        )
         # Held while any file is open, so that a child of `fork` inherits no lock.
         self._files = threading.Lock()
         self._kept: dict[str, tuple[int, Kept]] = {}
@@ -71,11 +73,11 @@ class JsonLinesTrail:
 
         With `here` the calling thread writes by itself when no other is writing: quicker for a caller that would wait for the future.
         """
-        return self._scribe.put(batch, here=here)
+        return self._commits.put(batch, here=here)
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. As `TrailStore.claim`; `TrailDamaged` for a file that is not as it was written."""
-        answer: RunInfo = self._scribe.put(Claim(run_id, owner, lease, time), here=True).result()
+        answer: RunInfo = self._commits.put(Claim(run_id, owner, lease, time), here=True).result()
         return answer
 
     def _perform(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
@@ -204,7 +206,7 @@ class JsonLinesTrail:
     def close(self) -> None:
         """Write what was appended; whatever is asked afterwards fails with `TrailError`."""
         self._closed = True
-        self._scribe.close()
+        self._commits.close()
 
     def before_fork(self) -> None:
         """Have no file open."""

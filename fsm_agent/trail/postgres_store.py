@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, listed, unknown
-from fsm_agent.trail.scribe import Scribe, watch
+from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ class PostgresTrail:
         watch(self)
 
     def _begin(self) -> None:
-        self._scribe: Scribe[Batch | Claim] = Scribe(f"trail {self.where}", self._perform, self._writing.close)
+        self._commits: GroupCommit[Batch | Claim] = GroupCommit(
+            f"trail {self.where}", self._perform, self._writing.close
+        )
 
     def __repr__(self) -> str:
         return f"PostgresTrail({self.where!r})"
@@ -133,11 +135,11 @@ class PostgresTrail:
 
     def append(self, batch: Batch, *, here: bool = False) -> Future[None]:
         """Append; the future is done once the batch is committed. As `TrailStore.append`."""
-        return self._scribe.put(batch)
+        return self._commits.put(batch)
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. As `TrailStore.claim`; `TrailDamaged` for a run whose row is not as it was written."""
-        answer: RunInfo = self._scribe.put(Claim(run_id, owner, lease, time)).result()
+        answer: RunInfo = self._commits.put(Claim(run_id, owner, lease, time)).result()
         return answer
 
     def _perform(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
@@ -275,7 +277,7 @@ class PostgresTrail:
 
     def close(self) -> None:
         """Commit what was appended, and close the connections; whatever is asked afterwards fails with `TrailError`."""
-        self._scribe.close()
+        self._commits.close()
         self._writing.close()
         self._reading.close()
 

@@ -23,7 +23,7 @@ from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.fences import checked_value, unknown
 from fsm_agent.trail.files import make_folder, place_new
-from fsm_agent.trail.scribe import Scribe, watch
+from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.sqlite_rows import (
     APPLICATION,
     TABLES,
@@ -92,7 +92,9 @@ class SQLiteTrail:
         watch(self)
 
     def _rest(self) -> None:
-        self._scribe: Scribe[Batch | Claim] = Scribe(f"trail {self.path.name}", self._perform, self._end_writing)
+        self._commits: GroupCommit[Batch | Claim] = GroupCommit(
+            f"trail {self.path.name}", self._perform, self._end_writing
+        )
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._writer: _Opened | None = None
         self._reader: _Opened | None = None
@@ -104,11 +106,11 @@ class SQLiteTrail:
 
         With `here` the calling thread commits by itself when no other is writing: quicker for a caller that would wait for the future.
         """
-        return self._scribe.put(batch, here=here)
+        return self._commits.put(batch, here=here)
 
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. As `TrailStore.claim`; `TrailDamaged` for a run whose row is not as it was written."""
-        answer: RunInfo = self._scribe.put(Claim(run_id, owner, lease, time), here=True).result()
+        answer: RunInfo = self._commits.put(Claim(run_id, owner, lease, time), here=True).result()
         return answer
 
     def _perform(self, asked: Sequence[Batch | Claim]) -> Sequence[Any]:
@@ -328,7 +330,7 @@ class SQLiteTrail:
     def close(self) -> None:
         """Commit what was appended, and close the file; whatever is asked afterwards fails with `TrailError`."""
         self._closed = True
-        self._scribe.close()
+        self._commits.close()
         with self._reading:
             self._leave()
 

@@ -14,8 +14,8 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 
 from fsm_agent import Approve, Event, State, Status, StopReason, Token, Transitioned, tool
-from fsm_agent.berths import Berth, Berths
 from fsm_agent.errors import RunBusy, RunError, UnknownRun
+from fsm_agent.slots import Slot, Slots
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.trail import MemoryTrail
 from tests.agent.kit import PATIENCE, RUN, THREAD, WAYS, Seen, add, hanging, make, run
@@ -293,9 +293,9 @@ def test_a_cancellation_during_a_resume_that_leads_nowhere_is_heeded(fits: bool,
 def test_a_run_that_is_left_takes_nobody_elses_place() -> None:
     """The id of a run is free once; whoever has it then keeps it, however late the run is left again."""
     left: Any = SimpleNamespace(job=SimpleNamespace(run_id="r"))
-    berths, next_ = Berths(), Berth("r")
-    berths.enter(left)
-    berths.leave(left)
-    berths.new(next_)
-    berths.end(left)
-    assert berths.has(next_)
+    slots, next_ = Slots(), Slot("r")
+    slots.enter(left)
+    slots.leave(left)
+    slots.new(next_)
+    slots.end(left)
+    assert slots.has(next_)

@@ -146,11 +146,11 @@ def test_an_interrupt_at_any_line_leaves_no_run_under_way(way: str, stored: bool
                 agent.invoke("go", RUN)
             act = acts.get(way, partial(run, agent, "go", way, RUN))
             broken_off = interrupted_at(line, act)
-            assert agent._runner.berths.active == {}
+            assert agent._runner.slots.active == {}
             if broken_off and waits:
                 with suppress(UnknownRun):
                     agent.resume("r", decision=Approve())
-            assert agent._runner.berths.waiting == {}
+            assert agent._runner.slots.waiting == {}
             assert agent.invoke("again", THREAD).status is Status.COMPLETED
         return broken_off
 
@@ -184,11 +184,11 @@ def test_an_interrupt_that_does_not_wake_the_caller_is_seen_all_the_same(watched
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_an_interrupt_as_the_pilot_lands_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_as_the_driver_ends_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C at the worst moment, when the worker's report was just taken: it comes out at once, and the run is over."""
-    from fsm_agent import pilot
+    from fsm_agent import driver
 
-    report = pilot._Flight._report
+    report = driver._Stretch._report
 
     def interrupted(self: Any) -> Any:
         report(self)
@@ -197,8 +197,8 @@ def test_an_interrupt_as_the_pilot_lands_is_not_lost(monkeypatch: pytest.MonkeyP
     with ScriptedModel([call("add", a=1, b=2), "3", "second"]) as model:
         agent = make(model, [add])
         with monkeypatch.context() as patch:
-            patch.setattr(pilot._Flight, "_report", interrupted)
-            patch.setattr(pilot, "_PATIENCE", 0.05)
+            patch.setattr(driver._Stretch, "_report", interrupted)
+            patch.setattr(driver, "_PATIENCE", 0.05)
             with pytest.raises(KeyboardInterrupt):
                 agent.invoke("go", RUN)
         assert agent.cancel("r") is False

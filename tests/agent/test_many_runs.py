@@ -105,7 +105,7 @@ def hang(request):
     leave.wait()
     return "parent"
 def change():
-    with agent._runner.berths.lock, agent.conversations._claims._lock:
+    with agent._runner.slots.lock, agent.conversations._claims._lock:
         inside.set()
         ends.wait()
 agent = Agent(ScriptedModel([hang, "child"]), logger=silent_logger())

@@ -15,10 +15,10 @@ from fsm_agent import Agent, Limits
 from fsm_agent.dialects import Native
 from fsm_agent.dialects.base import merge_neighbours, one_system
 from fsm_agent.dialects.repair import strict
+from fsm_agent.driver import _Stretch
 from fsm_agent.effects import Call, RawCall, Replied, Result
 from fsm_agent.language import EN
 from fsm_agent.observe import silent_logger
-from fsm_agent.pilot import _Flight
 from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.tools import results
@@ -118,9 +118,9 @@ def test_a_result_made_at_once_is_the_one_that_pydantic_makes() -> None:
 
 
 def test_the_watcher_sleeps_while_calls_come_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run wakes its watcher when it has landed and never before, though its tools have less time than its model."""
+    """A run wakes its watcher when its stretch is done and never before, though its tools have less time than its model."""
     woken: list[str] = []
-    report = _Flight._report
+    report = _Stretch._report
 
     def counting(self: Any) -> Any:
         get = self._inbox.get
@@ -140,12 +140,12 @@ def test_the_watcher_sleeps_while_calls_come_back_in_time(monkeypatch: pytest.Mo
         self._inbox = Counting()
         return report(self)
 
-    monkeypatch.setattr(_Flight, "_report", counting)
+    monkeypatch.setattr(_Stretch, "_report", counting)
     steps = 40
     model = ScriptedModel([*(call("add", a=number, b=2) for number in range(steps)), "done"])
     agent = Agent(model, [_add], logger=silent_logger(), limits=Limits(max_steps=steps + 1))
     assert agent.invoke("go").ok
-    assert woken == ["landed"]
+    assert woken == ["done"]
 
 
 def _add(a: int, b: int) -> int:

@@ -16,7 +16,7 @@ from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, ScriptedModel, call, reply
 from fsm_agent.trail import MemoryTrail, audit, replay
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.retold import spoken
+from fsm_agent.trail.wording import spoken
 from tests.faults.histories import Summarised, add, calls_and
 from tests.faults.kit import (
     BOTH,

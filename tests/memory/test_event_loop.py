@@ -138,7 +138,7 @@ def test_a_cancelled_run_gives_its_thread_back_on_a_worker() -> None:
     async def cancelled() -> None:
         waiting = asyncio.create_task(agent.ainvoke("Hello", THREAD))
         await asyncio.to_thread(store.reached.wait, PATIENCE)
-        while not isinstance(agent._runner.berths.active.get("r"), Run):
+        while not isinstance(agent._runner.slots.active.get("r"), Run):
             await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -169,7 +169,7 @@ def test_a_run_that_is_refused_its_thread_is_given_up_once(monkeypatch: pytest.M
     agent = agent_with(store, "Hi.")
     store.inner.open("t", "another")
     given_up: list[str] = []
-    monkeypatch.setattr(agent._runner, "release", lambda berth, _: given_up.append(berth.run_id))
+    monkeypatch.setattr(agent._runner, "release", lambda slot, _: given_up.append(slot.run_id))
     with pytest.raises(RunBusy):
         asyncio.run(agent.ainvoke("x", THREAD))
     assert given_up == ["r"]

@@ -14,7 +14,7 @@ from fsm_agent.effects import Call, CallTools, Result, Returned
 from fsm_agent.errors import PolicyError, TrailVersion
 from fsm_agent.observe import silent_logger
 from fsm_agent.policy import AtMost, NeverAfter, OneOf, Order, Stages, ToolPolicy
-from fsm_agent.standing import within_policy
+from fsm_agent.policy_state import within_policy
 from fsm_agent.testing import ScriptedModel, call, reply
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.audit import audit

@@ -658,7 +658,7 @@ def test_an_interrupt_before_a_resumed_run_goes_on_leaves_it_as_it_was(monkeypat
     store = MemoryTrail()
     agent = agent_on(store, [call("pay", to="bob"), "done"], pay)
     agent.invoke("pay", RUN)
-    monkeypatch.setattr(agent_module, "flown", interrupted)
+    monkeypatch.setattr(agent_module, "driven_to_end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         agent.resume("r", decision=Approve())
     monkeypatch.undo()

@@ -224,7 +224,7 @@ def test_a_thousand_suspended_runs_hold_no_thread_and_no_run(tmp_path: Path) -> 
     for number in range(1_000):
         agent.invoke("pay", {"configurable": {"run_id": f"r{number}"}})
     assert threading.active_count() <= before + 3
-    assert (agent._runner.berths.active, agent._runner.berths.waiting) == ({}, {})
+    assert (agent._runner.slots.active, agent._runner.slots.waiting) == ({}, {})
     assert agent.resume("r500", decision=Approve()).status is Status.COMPLETED
 
 

@@ -1,4 +1,4 @@
-"""One thread that writes for a store: takes everything that has been asked meanwhile, and has it done at once."""
+"""Group commit: one thread writes for a store. It takes everything that has been asked meanwhile, and has it done at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from fsm_agent.errors import TrailError
-from fsm_agent.forks import Forkable, through_forks
+from fsm_agent.os_fork import Forkable, through_forks
 
-__all__ = ["Closable", "Scribe", "watch"]
+__all__ = ["Closable", "GroupCommit", "watch"]
 
 Ask = TypeVar("Ask")
 _AT_ONCE: Final = 256
@@ -27,14 +27,14 @@ _PATIENCE: Final = 60.0
 
 
 class _Asked(NamedTuple, Generic[Ask]):
-    """Something to be written, and the future of its answer. The scribe is kept, so that its store lives until it is written."""
+    """Something to be written, and the future of its answer. `group` is kept, so that its store lives until it is written."""
 
-    scribe: Scribe[Ask]
+    group: GroupCommit[Ask]
     ask: Ask
     future: Future[Any]
 
 
-class Scribe(Generic[Ask]):
+class GroupCommit(Generic[Ask]):
     """A queue and its thread, which the first `put` begins. It is a daemon, but the end of the interpreter waits for the queue.
 
     The thread ends when nobody has the store any more.
@@ -117,7 +117,7 @@ class Scribe(Generic[Ask]):
 
 
 def _work(queue: SimpleQueue[_Asked[Any] | None]) -> None:
-    """What the thread of a scribe does. It has nothing of the scribe's but the queue, so that it keeps no store alive while it waits."""
+    """What the thread of a group commit does. It has nothing of it but the queue, so that it keeps no store alive while it waits."""
     last, gathering = False, 0.0
     while not last:
         taken = [queue.get()]
@@ -129,7 +129,7 @@ def _work(queue: SimpleQueue[_Asked[Any] | None]) -> None:
         last = len(asked) < len(taken)
         if asked:
             began = time.perf_counter()
-            asked[0].scribe.answer(asked)
+            asked[0].group.answer(asked)
             # Those who were just answered ask again in a moment: a short wait for them spares each second sync.
             took = time.perf_counter() - began
             gathering = min(took / 10, _GATHERING) if len(asked) > 1 and took > _SLOW else 0.0

@@ -9,11 +9,11 @@ from fsm_agent.alphabet import TERMINAL
 from fsm_agent.errors import RunBusy
 from fsm_agent.runs import Run
 
-__all__ = ["Berth", "Berths"]
+__all__ = ["Slot", "Slots"]
 
 
 @dataclass(slots=True, eq=False)
-class Berth:
+class Slot:
     """That somebody is about to begin or to resume a run, or to cancel one that waits (`ends`): it is theirs alone until it goes on.
 
     `run` is what was taken to be resumed. `why` is what a cancellation said that came meanwhile.
@@ -25,34 +25,34 @@ class Berth:
     why: str | None = None
 
 
-class Berths:
+class Slots:
     """`active`: the runs under way, and those that somebody has taken. `waiting`: those that wait and are in no store, taken or not.
 
     `lock` guards both.
     """
 
     def __init__(self) -> None:
-        self.active: dict[str, Run | Berth] = {}
+        self.active: dict[str, Run | Slot] = {}
         self.waiting: dict[str, Run] = {}
         # Taken again on the same thread by a handler of a signal that cancels a run.
         self.lock = threading.RLock()
 
-    def new(self, berth: Berth) -> None:
+    def new(self, slot: Slot) -> None:
         """Take the id for a new run. Raises `RunBusy` while another run has it."""
         with self.lock:
-            if berth.run_id in self.active or berth.run_id in self.waiting:
-                raise RunBusy(f"a run {berth.run_id!r} is already under way here; give each run an id of its own")
-            self.active[berth.run_id] = berth
+            if slot.run_id in self.active or slot.run_id in self.waiting:
+                raise RunBusy(f"a run {slot.run_id!r} is already under way here; give each run an id of its own")
+            self.active[slot.run_id] = slot
 
-    def again(self, berth: Berth) -> Run | None:
+    def again(self, slot: Slot) -> Run | None:
         """Take a run that waits; None when none is kept here. Raises `RunBusy` while somebody has it."""
         with self.lock:
-            if berth.run_id in self.active:
+            if slot.run_id in self.active:
                 raise RunBusy(
-                    f"run {berth.run_id!r} is under way here: it has not ended, or somebody has just resumed it"
+                    f"run {slot.run_id!r} is under way here: it has not ended, or somebody has just resumed it"
                 )
-            self.active[berth.run_id] = berth
-            return self.waiting.get(berth.run_id)
+            self.active[slot.run_id] = slot
+            return self.waiting.get(slot.run_id)
 
     def enter(self, run: Run) -> None:
         """The run goes on: what was taken for it is its own now."""
@@ -60,7 +60,7 @@ class Berths:
             before = self.active.get(run.job.run_id)
             self.active[run.job.run_id] = run
             self.waiting.pop(run.job.run_id, None)
-        if isinstance(before, Berth) and before.why is not None:
+        if isinstance(before, Slot) and before.why is not None:
             run.job.cancel(before.why)
 
     def wait(self, run: Run) -> None:
@@ -72,7 +72,7 @@ class Berths:
         """The run is not under way any more. What somebody else has begun since, or taken, is theirs."""
         with self.lock:
             one = self.active.get(run.job.run_id)
-            if (one.run if isinstance(one, Berth) else one) is run:
+            if (one.run if isinstance(one, Slot) else one) is run:
                 del self.active[run.job.run_id]
 
     def end(self, run: Run) -> None:
@@ -83,27 +83,27 @@ class Berths:
 
     def forget(self) -> list[Run]:
         """Have none of the runs that are under way or taken any more: which they were."""
-        gone = [one.run if isinstance(one, Berth) else one for one in self.active.values()]
+        gone = [one.run if isinstance(one, Slot) else one for one in self.active.values()]
         for run_id in self.active:
             self.waiting.pop(run_id, None)
         self.active.clear()
         return [run for run in gone if run is not None]
 
-    def has(self, berth: Berth) -> bool:
-        """True until the run goes on, or the berth is given up."""
-        return self.active.get(berth.run_id) is berth
+    def has(self, slot: Slot) -> bool:
+        """True until the run goes on, or the slot is given up."""
+        return self.active.get(slot.run_id) is slot
 
-    def give_up(self, berth: Berth) -> None:
+    def give_up(self, slot: Slot) -> None:
         """Have the run no longer, which did not go on."""
         with self.lock:
-            if self.has(berth):
-                del self.active[berth.run_id]
+            if self.has(slot):
+                del self.active[slot.run_id]
 
     def cancel(self, run_id: str, why: str) -> bool | None:
         """Stop a run that is under way, or about to be. False when somebody ends it anyway, None when nobody has it."""
         with self.lock:
             one = self.active.get(run_id)
-            if isinstance(one, Berth):
+            if isinstance(one, Slot):
                 one.why = why
                 return not one.ends
         if one is None:

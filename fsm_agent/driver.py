@@ -1,9 +1,9 @@
-"""Who drives a run on behalf of a thread that waits for it.
+"""The driver: the thread that drives a run on behalf of one that waits for it.
 
 A model or a tool may hang, so neither is called on the caller's own thread: that one must get its time-outs, cancellations and
-interrupts on time. Handing each call to a worker costs two changes of thread, more than all the rest of a step. So a run is flown by
-one worker, its pilot, while the caller watches. When a call is overdue, or the run is cancelled or interrupted in the middle of it,
-the watcher takes the run away and goes on with it; the pilot is left with the call, whose result is dropped.
+interrupts on time. Handing each call to a worker costs two changes of thread, more than all the rest of a step. So a run is driven by
+one worker, the driver, while the caller watches. When a call is overdue, or the run is cancelled or interrupted in the middle of it,
+the watcher takes the run away and goes on with it; the driver is left with the call, whose result is dropped.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from fsm_agent import workers
 from fsm_agent.jobs import CANCEL, GLANCE, HERE, CancelRequested, Here, TimedOut, Work, waiting
 from fsm_agent.records import RunResult, Token, Transitioned
 
-__all__ = ["Driven", "flown", "relayed"]
+__all__ = ["Driven", "driven_to_end", "relayed"]
 
 Driven = Generator[Transitioned | RunResult | Work | Here, Any, None]
 """A run that asks for the work that it needs, and is told by `send` or `throw` what came of it."""
-_LANDED: Final = "landed"
+_DONE: Final = "done"
 _RAISED: Final = "raised"
 _SOONER: Final = "sooner"
 _PATIENCE: Final = 5.0
-"""Seconds that an interrupt waits for the pilot to leave the engine's own code."""
+"""Seconds that an interrupt waits for the driver to leave the engine's own code."""
 
 
-def flown(items: Driven) -> RunResult:
+def driven_to_end(items: Driven) -> RunResult:
     """Drive `items` to the end and return its last one. What users may have tied to the caller's thread is called on that thread."""
     try:
-        result = _flown(items)
+        result = _driven_to_end(items)
     except BaseException:
         # Ctrl-C between two items: the run must not wait for whoever still has the traceback.
         if getgeneratorstate(items) != GEN_RUNNING:
@@ -46,7 +46,7 @@ def flown(items: Driven) -> RunResult:
     return result
 
 
-def _flown(items: Driven) -> RunResult | None:
+def _driven_to_end(items: Driven) -> RunResult | None:
     advance: Callable[[], Any] = partial(next, items)
     result: RunResult | None = None
     while True:
@@ -61,7 +61,7 @@ def _flown(items: Driven) -> RunResult | None:
             if item.job.observed or item.job.traced:
                 return _last(relayed(items, item))
             try:
-                advance = _Flight(items, item).watch()
+                advance = _Stretch(items, item).watch()
             except CancelRequested as request:
                 advance = partial(items.throw, request)
 
@@ -111,8 +111,8 @@ def _last(items: Generator[Transitioned | Token | RunResult, None, None]) -> Run
     return result
 
 
-class _Flight:
-    """One stretch of a run between the pilot and the watcher. Whoever changes `_at_work` under the lock has the run."""
+class _Stretch:
+    """One stretch of a run between the driver and the watcher. Whoever changes `_at_work` under the lock has the run."""
 
     def __init__(self, items: Driven, work: Work) -> None:
         self._items = items
@@ -128,24 +128,24 @@ class _Flight:
         self._ended: tuple[str, Any] | None = None
 
     def watch(self) -> Callable[[], Any]:
-        """Let a worker fly, and wait until the run is to go on on this thread. Returns how; raises what the run raised."""
+        """Let a worker drive, and wait until the run is to go on on this thread. Returns how; raises what the run raised."""
         try:
-            workers.start(self._fly)
+            workers.start(self._drive)
             kind, value = self._report()
         except BaseException as interrupt:  # noqa: BLE001 - Ctrl-C, or what a signal's own code raises: the run is told
             if self._take(interrupt):
                 return partial(self._items.throw, interrupt)
-            kind, value = self._landing(interrupt)
+            kind, value = self._after_interrupt(interrupt)
         finally:
             self._job.close_inbox()
-        if kind is _LANDED:
+        if kind is _DONE:
             return partial(next, self._items)
         if kind is _RAISED:
             raise value
         return partial(self._items.throw, value)
 
     def _report(self) -> tuple[str, Any]:
-        """How the pilot landed, or why the run was taken from it."""
+        """How the driver ended its stretch, or why the run was taken from it."""
         while True:
             with self._lock:
                 now = time.monotonic()
@@ -154,7 +154,7 @@ class _Flight:
                 kind, value = self._inbox.get(timeout=max(wakes - now, 0.0))
             except Empty:
                 kind, value = _SOONER, None
-            if kind is _LANDED or kind is _RAISED:
+            if kind is _DONE or kind is _RAISED:
                 return kind, value
             # Asked to stop between two calls, the run sees it before the next one.
             if kind is CANCEL and self._take(None):
@@ -162,8 +162,8 @@ class _Flight:
             if self._take(None, overdue=True):
                 return CANCEL, TimedOut()
 
-    def _landing(self, interrupt: BaseException) -> tuple[str, Any]:
-        """Interrupted while the pilot was not waiting for a call: it passes the interrupt on at the next one, and reports."""
+    def _after_interrupt(self, interrupt: BaseException) -> tuple[str, Any]:
+        """Interrupted while the driver was not waiting for a call: it passes the interrupt on at the next one, and reports."""
         while self._ended is None:
             try:
                 self._inbox.get(timeout=_PATIENCE)
@@ -173,7 +173,7 @@ class _Flight:
         return (kind, value) if kind is _RAISED else (CANCEL, interrupt)
 
     def _take(self, interrupt: BaseException | None, *, overdue: bool = False) -> bool:
-        """Take the run from the pilot, if it is in the middle of a call (and that one is overdue)."""
+        """Take the run from the driver, if it is in the middle of a call (and that one is overdue)."""
         with self._lock:
             if self._at_work and not (overdue and time.monotonic() < self._due):
                 self._at_work, self._taken = False, True
@@ -181,7 +181,7 @@ class _Flight:
             self._interrupt = self._interrupt or interrupt
             return False
 
-    def _fly(self) -> None:
+    def _drive(self) -> None:
         """Drive the run until it is taken, has to go on on the caller's thread, or raises."""
         item: Any = self._work
         try:
@@ -192,7 +192,7 @@ class _Flight:
         except BaseException as error:  # noqa: BLE001 - passed on to the caller
             self._ended = (_RAISED, error)
         else:
-            self._ended = (_LANDED, None)
+            self._ended = (_DONE, None)
         self._inbox.put(self._ended)
 
     def _after(self, work: Work) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from fsm_agent.observe import event_of
 from fsm_agent.records import Request, Transitioned
 from fsm_agent.redact import redact, redact_text
-from fsm_agent.trail.retold import moment
 from fsm_agent.trail.story import Called
+from fsm_agent.trail.wording import moment
 
 __all__ = ["asked_text", "call_line", "call_text", "result_text", "transition_line"]
 
