@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from fsm_agent.errors import DefinitionError
 from fsm_agent.ladder import LADDER, Rung
-from fsm_agent.limits import Limits
+from fsm_agent.limits import ALIKE, CALLED_ELSEWHERE, Limits
 from fsm_agent.memory.views import Memory, Window, is_memory
 from fsm_agent.reflection import Reflect
 from fsm_agent.rows import Row
@@ -134,10 +134,7 @@ _MEANT: Final[Mapping[str, str]] = {
     "checkpointer": "store",
     "instructions": "system",
     "llm": "model",
-    "max_iterations": "max_steps",
-    "max_turns": "max_steps",
     "prompt": "system",
-    "recursion_limit": "max_steps",
     "system_message": "system",
     "system_prompt": "system",
 }
@@ -156,10 +153,6 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 """What is done in another place here, by its name elsewhere."""
 
 
-_ALIKE: Final = 0.7
-"""How much a name is like another, of 1, that was meant by it: `timeout` is like `tool_timeout`, `max_token` no more like `max_steps`."""
-
-
 def check_keywords(given: Mapping[str, Any], cls: type) -> None:
     """Raises `DefinitionError` for the first keyword in `given` that the class of agents does not take, with what was meant by it."""
     names = _keywords(cls)
@@ -167,8 +160,8 @@ def check_keywords(given: Mapping[str, Any], cls: type) -> None:
         return
     for name, value in given.items():
         if name not in names:
-            near = get_close_matches(name, [*names, *Limits.model_fields], n=1, cutoff=_ALIKE)
-            meant = _MEANT.get(name) or "".join(near)
+            near = get_close_matches(name, [*names, *Limits.model_fields], n=1, cutoff=ALIKE)
+            meant = _MEANT.get(name) or CALLED_ELSEWHERE.get(name) or "".join(near)
             if name in _ELSEWHERE:
                 says = _ELSEWHERE[name]
             elif meant in Limits.model_fields:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
@@ -11,9 +12,23 @@ from pydantic_core import PydanticCustomError
 
 from fsm_agent.errors import DefinitionError
 
-__all__ = ["ENV_PREFIX", "Limits"]
+__all__ = ["ALIKE", "CALLED_ELSEWHERE", "ENV_PREFIX", "Limits"]
 
 ENV_PREFIX: Final = "FSM_AGENT_"
+CALLED_ELSEWHERE: Final[Mapping[str, str]] = {
+    "max_execution_time": "deadline",
+    "max_iterations": "max_steps",
+    "max_seconds": "deadline",
+    "max_tokens": "token_budget",
+    "max_total_tokens": "token_budget",
+    "max_turns": "max_steps",
+    "recursion_limit": "max_steps",
+    "time_limit": "deadline",
+    "total_tokens_limit": "token_budget",
+}
+"""Limits by the names that other libraries give them."""
+ALIKE: Final = 0.7
+"""How much a name is like another, of 1, that was meant by it: `timeout` is like `tool_timeout`, `max_token` no more like `max_steps`."""
 _NONE_WORDS: Final = frozenset({"none", "null", "off"})
 _ADAPTIVE: Final = "adaptive"
 _Steps = Annotated[
@@ -178,15 +193,21 @@ class Limits(BaseModel):
 
 
 def _explain(error: ValidationError) -> str:
-    lines = []
+    lines, unknown = [], False
     for item in error.errors(include_url=False):
         where = str(item["loc"][0]) if item["loc"] else ""
         if item["type"] == "extra_forbidden":
-            lines.append(f"limits: there is no limit {where!r}; the limits are {', '.join(Limits.model_fields)}")
+            unknown = True
+            near = CALLED_ELSEWHERE.get(where) or "".join(
+                get_close_matches(where, Limits.model_fields, n=1, cutoff=ALIKE)
+            )
+            lines.append(f"limits: there is no limit {where!r}" + (f", did you mean {near}?" if near else ""))
         else:
             lines.append(
                 f"limits: {where + ': ' if where else ''}{item['msg']}, got {item['input']!r}"
                 if where
                 else f"limits: {item['msg']}"
             )
+    if unknown:
+        lines.append(f"the limits are {', '.join(Limits.model_fields)}")
     return "; ".join(lines)

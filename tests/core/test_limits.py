@@ -164,9 +164,15 @@ def test_which_repeats_count_is_one_of_two_words() -> None:
 
 
 def test_an_unknown_limit_is_refused_with_the_known_ones() -> None:
-    """A misspelt limit would be one that does not hold."""
-    with pytest.raises(DefinitionError, match="there is no limit 'max_step'; the limits are max_steps, base_steps"):
-        Limits(max_step=3)
+    """A misspelt limit would be one that does not hold: what was meant is named, and once, at the end, what there is."""
+    with pytest.raises(DefinitionError) as refused:
+        Limits(max_step=3, max_tokens=5, timeout=9, never=1)
+    assert str(refused.value).startswith(
+        "limits: there is no limit 'max_step', did you mean max_steps?; "
+        "limits: there is no limit 'max_tokens', did you mean token_budget?; "
+        "limits: there is no limit 'timeout', did you mean tool_timeout?; "
+        "limits: there is no limit 'never'; the limits are max_steps, base_steps, "
+    )
 
 
 def test_every_wrong_limit_is_named_at_once() -> None:
