@@ -16,7 +16,8 @@ def conclude(ctx: Context) -> Ending:
     reason = ctx.cause.reason if ctx.cause is not None else StopReason.INTERNAL_ERROR
     parts = [ctx.cause.describe() if ctx.cause is not None else str(reason), f"{counted_steps(ctx.step)} ran"]
     if ctx.failure is not None and reason is not StopReason.CANCELLED:
-        parts.append(f"last failure: {ctx.failure.what}: {_beginning(ctx.failure.error)}")
+        what, error = ctx.failure.what, _beginning(ctx.failure.error)
+        parts.append(f"last failure: {error if error.startswith(what) else f'{what}: {error}'}")
     if ctx.done:
         last = ctx.done[-1]
         parts.append(f"last useful result, from {last.result.tool}: {_beginning(last.result.text)}")

@@ -17,10 +17,11 @@ from fsm_agent.errors import TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.observe import event_of
 from fsm_agent.redact import redact, redact_text
+from fsm_agent.states import ENDINGS, Ending
 from fsm_agent.table import Table
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
-from fsm_agent.trail.fold import fold
+from fsm_agent.trail.fold import Folded, fold
 from fsm_agent.trail.store import DAMAGED, RUNNING, RunInfo
 from fsm_agent.trail.story import Called
 from fsm_agent.trail.wording import deeds, moment, spoken
@@ -95,24 +96,42 @@ def show_run(
 ) -> None:
     """One run: its task, its transitions and calls, and what it waits for. Raises as `stored_run` and `table_of`.
 
-    `table` is the one that its messages are made by.
+    `table` is the one that its answer and its messages are made by.
     """
     with stored_run(store, run) as stored:
         info = stored.journal.store.info(stored.run_id)
-        said = _messages(stored, table_of(table)) if messages else ()
+        folded, why = _folded(stored, table_of(table))
+        if messages and folded is None:
+            raise TrailError(f"the messages cannot be made again without the agent: {why}")
+        said = spoken(folded) if messages and folded is not None else ()
+        ending = ENDINGS[folded.state](folded.ctx) if folded is not None and folded.ended else None
         if as_json:
-            put_json(_document(stored, info, said, messages=messages, unredacted=unredacted))
+            put_json(_document(stored, info, said, ending, messages=messages, unredacted=unredacted))
             return
-        _tell(stored, info, said, unredacted=unredacted)
+        _tell(stored, info, said, _came_to(info, ending, why, unredacted=unredacted), unredacted=unredacted)
 
 
-def _tell(stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], *, unredacted: bool) -> None:
+def _came_to(info: RunInfo, ending: Ending | None, why: str, *, unredacted: bool) -> Sequence[str]:
+    """How a run that has ended did so, and its answer."""
+    if ending is None:
+        return (
+            [_hung("detail   ", f"not known without the agent: {_kept(why, unredacted)}")] if info.ended and why else []
+        )
+    told = [_hung("detail   ", _kept(ending.detail, unredacted))]
+    return told if ending.answer is None else [*told, _hung("answer   ", _kept(ending.answer, unredacted))]
+
+
+def _tell(
+    stored: Stored, info: RunInfo, messages: Sequence[AnyMessage], came_to: Sequence[str], *, unredacted: bool
+) -> None:
     story, now = stored.story, time.time()
     origin, forked = story.origin, story.header.get("forked")
     holder = holder_of(info.owner, info.lease, now)
     put(f"run      {stored.run_id}")
     put(f"status   {_status(info, now)}{f', held by {holder}' if holder else ''}{', paused' if story.paused else ''}")
     put(_hung("task     ", _kept(str(story.header["task"]), unredacted)))
+    for line in came_to:
+        put(line)
     put(f"when     {moment(info.began)} to {moment(info.updated)}")
     if origin.get("model"):
         url = origin.get("base_url")
@@ -176,13 +195,12 @@ def _message_text(message: AnyMessage, *, unredacted: bool) -> str:
     return "; ".join(said)
 
 
-def _messages(stored: Stored, table: Table | None) -> tuple[AnyMessage, ...]:
-    """The messages of the run so far, as the fold gives them. Raises `TrailError` for a run that cannot be folded without its agent."""
-    entries = stored.story.entries
+def _folded(stored: Stored, table: Table | None) -> tuple[Folded | None, str]:
+    """Where the entries of the run lead; or None, and why that cannot be told without its agent."""
     try:
-        return spoken(fold(entries, machine=DEFAULT_MACHINE if table is None else Machine(table)))
+        return fold(stored.story.entries, machine=DEFAULT_MACHINE if table is None else Machine(table)), ""
     except TrailError as error:
-        raise TrailError(f"the messages cannot be made again without the agent: {error}") from error
+        return None, str(error)
 
 
 def _call_document(call: Called) -> dict[str, Any]:
@@ -199,13 +217,21 @@ def _call_document(call: Called) -> dict[str, Any]:
 
 
 def _document(
-    stored: Stored, info: RunInfo, said: Sequence[AnyMessage], *, messages: bool, unredacted: bool
+    stored: Stored,
+    info: RunInfo,
+    said: Sequence[AnyMessage],
+    ending: Ending | None,
+    *,
+    messages: bool,
+    unredacted: bool,
 ) -> dict[str, Any]:
     story, now = stored.story, time.time()
     held = holder_of(info.owner, info.lease, now)
     found: dict[str, Any] = {
         **_info_document(info, now),
         "task": story.header["task"],
+        "detail": None if ending is None else ending.detail,
+        "answer": None if ending is None else ending.answer,
         "chain": story.header["chain"],
         "origin": dict(story.origin),
         "forked": story.header.get("forked"),

@@ -51,7 +51,8 @@ def call_line(call: Called, unknown: str, *, unredacted: bool = False) -> str:
     shown = call_text(call.tool, call.arguments, unredacted=unredacted)
     if call.result is None:
         return f"{shown}  {unknown}"
-    return f"{shown} -> {'' if call.result['ok'] else 'failed: '}{result_text(call, unredacted=unredacted)}"
+    gave, failed = result_text(call, unredacted=unredacted), f"{call.tool} failed: "
+    return f"{shown} -> {gave if call.result['ok'] else f'failed: {gave.removeprefix(failed)}'}"
 
 
 def asked_text(one: Request, *, unredacted: bool = False) -> str:

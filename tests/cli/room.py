@@ -36,6 +36,11 @@ TOOLS = """
     def unsafe(to: str) -> str:
         "Send a letter."
         return fragile(to)
+
+    @tool(retry=0)
+    def broken(to: str) -> str:
+        "Send a letter."
+        raise OSError("no stamp")
 """
 
 

@@ -33,6 +33,23 @@ def test_show_tells_the_run_without_its_secrets(room: Room) -> None:
     assert "hunter2" in room.on("show", run_id, "--unredacted").out
 
 
+def test_show_tells_what_a_run_came_to(room: Room) -> None:
+    """Of a run that has ended how, and its answer, without its secrets; of a call that failed that it did, once."""
+    room.run([ANA])
+    (waiting,) = room.ids()
+    assert "answer" not in room.on("show", waiting).out.partition("transitions")[0]
+    assert room.on("show", waiting, "--json").document["answer"] is None
+    room.on("approve", waiting, script=["Done.\nThe password is hunter2-horse."])
+    shown = room.on("show", waiting).out
+    assert "\ndetail   answered after 2 steps\nanswer   Done.\n         The password is [" in shown
+    assert "hunter2-horse" in room.on("show", waiting, "--unredacted").out
+    document = room.on("show", waiting, "--json").document
+    assert (document["detail"], document["answer"][:5]) == ("answered after 2 steps", "Done.")
+    room.run([call("broken", to="Ana"), "It is broken."], tools="broken")
+    (failing,) = set(room.ids()) - {waiting}
+    assert "\n  broken(to='Ana') -> failed: OSError: no stamp\n" in room.on("show", failing).out
+
+
 def test_a_replay_calls_nobody_and_can_stop_anywhere(room: Room) -> None:
     """The same transitions as the run had, each with its guards, from the trail alone."""
     room.run([ANA])

@@ -48,6 +48,8 @@ def test_a_run_goes_on_by_the_table_that_it_began_with(room: Room) -> None:
     assert re.search(named, found.out)
     assert "the states COMPLIANCE" in found.out
     assert "COMPLIANCE" in room.on("diagram", "--run", run_id).out
+    assert "answer   Done." in room.on("show", run_id, *TABLE).out
+    assert re.search(f"detail   not known without the agent: .*{named}", room.on("show", run_id).out)
     assert room.sent() == ["Ana"]
 
 

@@ -204,6 +204,14 @@ def test_an_abort_says_which_guard_compared_what_and_how_far_the_run_came() -> N
     assert len(ending.detail) < 600
 
 
+def test_an_abort_names_what_failed_once() -> None:
+    """A failure that begins with the name of its tool stands in the detail as it is."""
+    said = ENDINGS[State.ABORT](
+        at(State.ABORT, cause=CAUSE, failure=Failure("tool", "look", "look failed: boom"))
+    ).detail
+    assert said.endswith("; last failure: look failed: boom")
+
+
 def test_a_cancelled_run_is_cancelled_and_blames_nobody() -> None:
     """A cancellation is no failure, and no earlier failure is shown as its reason."""
     ending = ENDINGS[State.ABORT](at(State.ABORT, failure=Failure("tool", "look", "boom")))
