@@ -55,15 +55,17 @@ def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replie
     completion = getattr(error, "completion", None)
     if completion is not None and type(error).__name__ == "LengthFinishReasonError":
         return _cut_completion(completion, estimate=estimate, at=at)
-    status = _status(error)
+    status, code = _status(error), str(getattr(error, "code", None))
     if status is not None:
         passing = status in _RETRYABLE_STATUS or status >= _SERVER_ERROR
-        retryable = passing and getattr(error, "code", None) not in _HOPELESS_CODES
     else:
         # The connection broke, or the answer was no message: one more try may help, and the retries are bounded.
-        retryable = True
+        # LangChain's own errors of a model say themselves whether it may.
+        passing = getattr(error, "is_retryable", None) is not False
+    retryable = passing and code not in _HOPELESS_CODES
     said = _said(error) if status is not None else _with_cause(error)
-    overflow = read_overflow(status, getattr(error, "code", None), said)
+    named = any(kind.__name__ == "ContextOverflowError" for kind in type(error).__mro__)
+    overflow = read_overflow(status, code, said, named=named)
     words = well_formed(redact_text(said))[:_ERROR_CHARS]
     answered = status is None and any(_had_answered(one) for one in _chain(error))
     return ModelFailed(

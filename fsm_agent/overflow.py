@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 __all__ = ["Overflow", "read_overflow"]
 
-_REFUSALS: Final = frozenset({400, 413, 422, 500})
+_REFUSALS: Final = frozenset({None, 400, 413, 422, 500})
+"""None: some clients, as the one of Bedrock, and an error in the midst of a stream tell no status."""
 _CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 # OpenAI and vLLM; llama.cpp, in its newer and older words; Anthropic; Gemini; Ollama.
 _WORDS: Final = re.compile(
@@ -34,9 +35,12 @@ class Overflow(NamedTuple):
     sent: int | None
 
 
-def read_overflow(status: int | None, code: object, words: str) -> Overflow | None:
-    """What a refusal with this HTTP status, code and text says of the context; None when it is about something else."""
-    if status not in _REFUSALS or not (code in _CODES or _WORDS.search(words)):
+def read_overflow(status: int | None, code: object, words: str, *, named: bool = False) -> Overflow | None:
+    """What a refusal with this HTTP status, code and text says of the context; None when it is about something else.
+
+    `named`: the exception is one that says so by its class.
+    """
+    if not named and (status not in _REFUSALS or not (code in _CODES or _WORDS.search(words))):
         return None
     limit, sent = _number(_LIMIT, words), _number(_SENT, words)
     plausible = limit is not None and sent is not None and 0 < limit < sent

@@ -8,6 +8,15 @@ from typing import Any
 
 import httpx
 import pytest
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelInvalidRequestError,
+    ModelRateLimitError,
+    ModelRefusalError,
+    ModelTimeoutError,
+)
 from langchain_core.runnables import ConfigurableField
 
 from fsm_agent import Event, Limits, Status, StopReason, tool
@@ -357,6 +366,37 @@ def test_r04_a_prompt_that_is_too_long_is_not_sent_again_as_it_is() -> None:
     told = failed(error, at=0.0, wall=0.0, estimate=1)
     assert isinstance(told, ModelFailed)
     assert (told.overflow, told.retryable, told.context_tokens, told.prompt_tokens) == (True, False, 512, 513)
+
+
+@pytest.mark.parametrize("kind", [ModelAuthenticationError, ModelInvalidRequestError, ModelRefusalError])
+@pytest.mark.parametrize("way", WAYS)
+def test_r04_an_error_of_langchain_that_no_retry_can_mend_is_not_retried(kind: type[Exception], way: str) -> None:
+    """A model class of somebody's own may raise LangChain's errors without an HTTP status; they say themselves whether to retry."""
+    model = ScriptedModel([forever(kind("no"))])
+    result = run(make(model, clock=FakeClock()), "hi", way)
+    assert (result.reason, result.model_calls) == (StopReason.MODEL_FAILED, 1)
+
+
+@pytest.mark.parametrize("kind", [ModelRateLimitError, ModelTimeoutError, ModelConnectionError])
+def test_r04_an_error_of_langchain_that_passes_is_retried(kind: type[Exception]) -> None:
+    """The counter-check."""
+    assert run(make(ScriptedModel([kind("busy"), "ok"]), clock=FakeClock()), "hi").answer == "ok"
+
+
+def test_r04_a_code_that_says_hopeless_counts_without_a_status() -> None:
+    """In the midst of a stream an error has a code, but no status."""
+    error = ValueError("no quota")
+    error.code = "insufficient_quota"  # type: ignore[attr-defined] # as clients do
+    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    assert isinstance(told, ModelFailed)
+    assert not told.retryable
+
+
+def test_r04_a_prompt_that_langchain_calls_too_long_is_an_overflow() -> None:
+    """LangChain has a class for it, whatever the words and the status."""
+    told = failed(ContextOverflowError("too much"), at=0.0, wall=0.0, estimate=1)
+    assert isinstance(told, ModelFailed)
+    assert (told.overflow, told.retryable) == (True, False)
 
 
 def test_r02_a_date_that_has_passed_is_no_wait() -> None:

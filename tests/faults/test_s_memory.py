@@ -289,14 +289,15 @@ def test_s01_a_server_that_always_overflows_is_not_asked_for_ever(way: str) -> N
         (400, None, "maximum context length is 9000 tokens, resulted in 8000 tokens", (9000, None)),
         (400, None, "Invalid value for 'messages'", None),
         (429, None, "maximum context length is 8192 tokens", None),
-        (None, None, "context length exceeded", None),
+        (None, None, "Input is too long for requested model.", (None, None)),
+        (None, None, "the connection was closed", None),
         (404, "model_not_found", "no such model", None),
     ],
 )
 def test_s01_an_overflow_is_read_from_what_servers_say(
     status: int | None, code: str | None, words: str, expected: tuple[int | None, int | None] | None
 ) -> None:
-    """OpenAI, vLLM, llama.cpp old and new, Anthropic and Gemini; numbers that contradict each other are not believed."""
+    """OpenAI, vLLM, llama.cpp old and new, Anthropic, Gemini and Bedrock (without a status); contradicting numbers are not believed."""
     assert read_overflow(status, code, words) == expected
 
 
