@@ -23,6 +23,7 @@ from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
 from fsm_agent.cli.summary import document, footer, headline, retelling
 from fsm_agent.cli.threads import keeping
+from fsm_agent.cli.trail_lines import call_text
 from fsm_agent.cli.weights import start
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
 from fsm_agent.language import Language
@@ -240,6 +241,8 @@ def report(result: RunResult, *, model: str, as_json: bool, quiet: bool, go_on: 
     if not quiet or result.status is not Status.COMPLETED:
         err().print(headline(result))
         if result.status is Status.SUSPENDED:
+            for one in result.requests:
+                note(f"  {one.call_id}  {call_text(one.tool, one.arguments)}", "yellow")
             note(go_on or _LOST, "yellow")
     if as_json:
         put_json(document(result, model=model, exit_code=code))

@@ -31,6 +31,7 @@ def test_a_run_is_approved_from_another_process_after_a_restart(room: Room) -> N
         assert (begun.code, begun.out) == (4, "")
         (run_id,) = room.ids()
         assert f"fsm-agent approve {run_id[:8]} --store runs.db" in begun.err
+        assert "\n  call_1_0  send(to='Ana', password='')\n" in begun.err
         assert "agent.resume" not in begun.err
         assert room.sent() == []
         ended = process("approve", run_id[:8], "--by", "Zoe", "--store", "runs.db", cwd=room.folder)
@@ -120,7 +121,9 @@ def test_edited_arguments_are_checked_before_they_count(room: Room) -> None:
 
 def test_the_summary_tells_no_secret(room: Room) -> None:
     """What is retold of the calls at the end may go to a log: it is redacted as `show` is, and the call itself is not."""
-    room.run([ANA])
+    begun = room.run([call("send", to="Ana", password="hunter2-mule")])
+    assert "send(to='Ana', password='[redacted]')\n" in begun.err
+    assert "hunter2-mule" not in begun.err
     (run_id,) = room.ids()
     arguments = '{"to": "Ana", "password": "hunter2-horse"}'
     done = room.on("edit", run_id, "--args", arguments, script=["Done."])

@@ -224,7 +224,8 @@ def test_a_run_that_needs_a_person_exits_with_4(here: Path) -> None:
     """Where nobody can be asked, the call is not made, and how to decide is said."""
     done = run_with([call("send", to="Ana")], "--tools", "my_tools:send")
     assert (done.code, done.out) == (4, "")
-    assert "suspended: waits for a person to decide about send\nNobody can be asked here, so the run ends." in done.err
+    said = "suspended: waits for a person to decide about send\n  call_1_0  send(to='Ana')\nNobody can be asked here"
+    assert f"{said}, so the run ends." in done.err
     assert "--approve yes|no" in done.err
     assert not (here / "sent.txt").exists()
 
