@@ -15,7 +15,9 @@ __all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed",
 
 def unknown(run_id: str) -> UnknownRun:
     """The error for a run that no store has heard of."""
-    return UnknownRun(f"no run {run_id!r} is stored here; list those that are with `runs()`, or `fsm-agent runs`")
+    return UnknownRun(
+        f"no run {run_id!r} is stored here; list those that are with `agent.trails.runs()`, or `fsm-agent runs`"
+    )
 
 
 def listed(look: Callable[[], RunInfo]) -> RunInfo:
