@@ -181,6 +181,23 @@ def test_decisions_are_kept_one_by_one_across_processes(tmp_path: Path) -> None:
     assert decided == {ids[2]: "ann", ids[0]: "ben", ids[1]: ""}
 
 
+def test_a_run_that_waits_is_shown_by_a_resume_without_a_decision(tmp_path: Path) -> None:
+    """Another process lists the runs, and sees what is asked, as often as it likes; one that has ended is none."""
+    log: list[Any] = []
+    path = tmp_path / "runs.db"
+    asked = agent_on(path, [call("pay", to="ada")], [paying(log)]).invoke("pay", RUN).requests
+    other = agent_on(path, ["done"], [paying(log)])
+    assert other.trails is not None
+    assert [(one.run_id, one.status) for one in other.trails.runs()] == [("r", "suspended")]
+    for _ in range(2):
+        shown = other.resume("r")
+        assert (shown.status, shown.requests) == (Status.SUSPENDED, asked)
+    assert other.resume("r", decision=Approve()).status is Status.COMPLETED
+    with pytest.raises(UnknownRun, match="has ended"):
+        other.resume("r")
+    assert log == [("ada", 1)]
+
+
 def test_a_decision_is_used_once_and_bound_to_its_digest() -> None:
     """A second decision about one call, and an approval of other arguments, are refused before anything happens."""
     store, log = MemoryTrail(), new_log()
