@@ -181,6 +181,8 @@ def audit_runs(store: str | None, run: str | None, *, head: str, given: Given, a
             told_once.add(said)
     if not found:
         note("no runs")
+    elif run is None:
+        note(f"{len(found)} run{'' if len(found) == 1 else 's'}, {sum(not one.ok for one in found)} not ok")
     return 0 if right else 1
 
 

@@ -297,6 +297,7 @@ def test_a_damaged_trail_is_found_located_and_used_for_nothing(room: Room) -> No
     assert both.code == 1
     assert f"NOT OK   {run_id}" in both.out
     assert f"ok       {other}" in both.out
+    assert both.err == "2 runs, 1 not ok\n"
     for file in room.folder.glob("runs.db*"):
         file.write_bytes(b"no database at all")
     assert room.on("audit", "--all").code == 1
