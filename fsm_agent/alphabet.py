@@ -42,6 +42,7 @@ class Event(OpenNames):
     COMPACTED = "compacted"
     SUMMARY_FAILED = "summary_failed"
     OVERFLOWED = "overflowed"
+    GAVE_WAY = "gave_way"
     REFLECTED = "reflected"
     REFLECTION_FAILED = "reflection_failed"
     ANSWERED = "answered"

@@ -127,6 +127,7 @@ class Context:
     prompt_factor: float = 1.0
     room: int | None = None
     overflows: int = 0
+    gave_way: int = 0
     summary_failed_at: int = 0
     reflections: int = 0
     reflected_at: int = 0

@@ -288,6 +288,7 @@ class ModelFailed:
     """The model call failed. `retry_after` is the server's wish in seconds, None when it had none.
 
     `overflow`: the prompt was too large for the model's context; `context_tokens` fit, `prompt_tokens` were sent, where the server says so.
+    `gives_way`: the server refused what it can be asked without, and the next request leaves that out.
     """
 
     error: str
@@ -298,6 +299,7 @@ class ModelFailed:
     overflow: bool = False
     context_tokens: int | None = None
     prompt_tokens: int | None = None
+    gives_way: bool = False
     usage: Usage = NO_USAGE
     at: float = 0.0
     kind: Literal["model_failed"] = "model_failed"

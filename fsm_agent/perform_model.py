@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
@@ -29,6 +29,8 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = ["ModelPerformer"]
 
+_Part = Literal["response_format", "temperature", "stream_usage", "thoughts", "order"]
+"""What a server may refuse and can be asked without. "order": a user's message right after a result."""
 _REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
@@ -56,11 +58,9 @@ class ModelPerformer:
         self._tools = tools
         self._native = native_tools
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
-        self._constrain = prepared.openai
-        self._tempered = True
-        self._thoughtful = True
-        # Mistral's models by their names: a refusal may be the last failure that a run has left. Other servers are known by theirs.
-        self._bridges = _MISTRALS in _name_of(prepared.model).lower()
+        # Mistral's models by their names, which saves the refusal. Other servers are known by theirs.
+        mistral = _MISTRALS in _name_of(prepared.model).lower()
+        self._without: frozenset[_Part] = frozenset({"order"} if mistral else ())
         self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 
@@ -71,6 +71,7 @@ class ModelPerformer:
 
     def perform(self, effect: CallModel, job: Job) -> Generator[Work, Any, Replied | ModelFailed]:
         """Make the request on a worker thread; yields pieces of the reply when the job streams."""
+        without = self._without
         model, kwargs = self._target(effect)
         reader = ChunkReader() if self.streams(job) else None
         shown = _shown(effect, job)
@@ -88,22 +89,22 @@ class ModelPerformer:
             done: Replied = yield Work(job, work, effect.timeout)
             return done
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
-            return self._failed(error, effect, job, reader)
+            return self._failed(error, effect, job, reader, without)
 
     async def aperform(self, effect: CallModel, job: Job) -> Replied | ModelFailed:
         """The same on the event loop, for a job that does not stream."""
-        begun = job.clock.monotonic()
+        begun, without = job.clock.monotonic(), self._without
         try:
             model, kwargs = self._target(effect)
             message = await on_task(job, self._agenerated(model, effect, job, kwargs), effect.timeout)
             reply = self._read(message, effect, job)
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
-            return self._failed(error, effect, job, None)
+            return self._failed(error, effect, job, None, without)
         return _timed_out(effect, job, None) if job.clock.monotonic() - begun > effect.timeout else reply
 
     async def astream(self, effect: CallModel, job: Job) -> AsyncGenerator[str | Replied | ModelFailed]:
         """The same for a job that streams: the pieces that are shown, and last the outcome."""
-        begun = job.clock.monotonic()
+        begun, without = job.clock.monotonic(), self._without
         reader = ChunkReader()
         try:
             async with aclosing(self._arequest(effect, job, reader, begun)) as items:
@@ -111,7 +112,7 @@ class ModelPerformer:
                     late = isinstance(item, Replied) and job.clock.monotonic() - begun > effect.timeout
                     yield _timed_out(effect, job, reader) if late else item
         except Exception as error:  # noqa: BLE001 - whatever a client raises is an outcome
-            yield self._failed(error, effect, job, reader)
+            yield self._failed(error, effect, job, reader, without)
 
     async def _arequest(
         self, effect: CallModel, job: Job, reader: ChunkReader, begun: float
@@ -148,8 +149,10 @@ class ModelPerformer:
         return await model.ainvoke(messages, self._config(job), **kwargs, **self._whole())
 
     def _messages(self, effect: CallModel) -> list[AnyMessage]:
-        messages = [_short_ids(one) for one in _bridged(effect.messages)] if self._bridges else list(effect.messages)
-        return messages if self._thoughtful else [_thoughtless(one) for one in messages]
+        messages = list(effect.messages)
+        if "order" in self._without:
+            messages = [_short_ids(one) for one in _bridged(messages)]
+        return [_thoughtless(one) for one in messages] if "thoughts" in self._without else messages
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
@@ -179,9 +182,12 @@ class ModelPerformer:
         return self._counter.completed(reply, effect.messages, schemas)
 
     def _failed(
-        self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None
+        self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None, without: frozenset[_Part]
     ) -> Replied | ModelFailed:
-        """What `error` comes to. Raises it when it is no failure of the model: somebody asked the run to stop, or the set-up is wrong."""
+        """What `error` of a request `without` these parts comes to. What the server refused of it is left out from now on.
+
+        Raises it when it is no failure of the model: somebody asked the run to stop, or the set-up is wrong.
+        """
         if isinstance(error, CancelRequested | FsmAgentError):
             raise error
         if isinstance(error, TimedOut):
@@ -194,35 +200,36 @@ class ModelPerformer:
             return outcome
         if reader is not None and reader.began:
             outcome = replace(outcome, usage=reader.charged(effect.estimate))
-        if self._gives_way(effect, outcome, streamed=reader is not None):
-            return replace(outcome, retryable=True, retry_after=0.0)
-        return outcome
+        refused = frozenset(self._refused(effect, outcome, streamed=reader is not None)) - without
+        self._leave_out(refused)
+        return replace(outcome, gives_way=bool(refused))
 
-    def _gives_way(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> bool:
-        """Whether the server refused what it can be asked without. It is asked again so, as a visible retry, and that is remembered.
-
-        Also where that is known by now: runs that go on at the same time are refused for the same.
-        """
-        model: Any = self._prepared.model
-        gives_way = False
+    def _refused(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> Iterator[_Part]:
+        """The parts of the request that the server refused, of those that it can be asked without."""
         said, refused = outcome.message, outcome.status in _REFUSED
         if effect.response_format is not None and refused and any(word in said for word in _FORMAT_WORDS):
             # It cannot constrain its replies.
-            self._constrain, gives_way = False, True
+            yield "response_format"
         if effect.temperature is not None and (refused or outcome.error == "TypeError") and "temperature" in said:
             # The model takes no temperature, or not this one.
-            self._tempered, gives_way = False, True
+            yield "temperature"
         if streamed and refused and "stream_options" in said and self._prepared.openai:
-            # It does not report what a stream cost, which is estimated then. The model is a copy of ours.
-            model.stream_usage, gives_way = False, True
+            # It does not report what a stream cost, which is estimated then.
+            yield "stream_usage"
         if refused and THOUGHTS in said and any(THOUGHTS in one.additional_kwargs for one in effect.messages):
             # It gives what its model thought, and does not want it back.
-            self._thoughtful, gives_way = False, True
+            yield "thoughts"
         ordered = any(word in said for word in _ORDER_WORDS)
         if ordered and len(_bridged(effect.messages)) > len(effect.messages):
             # It takes no user's message right after a result, as Mistral's.
-            self._bridges, gives_way = True, True
-        return gives_way
+            yield "order"
+
+    def _leave_out(self, parts: frozenset[_Part]) -> None:
+        self._without |= parts
+        if "stream_usage" in parts:
+            # The model is a copy of ours.
+            model: Any = self._prepared.model
+            model.stream_usage = False
 
     def streams(self, job: Job) -> bool:
         """Whether to stream: for the caller, because the model always does, or because the host's callbacks want tokens."""
@@ -244,7 +251,8 @@ class ModelPerformer:
         if prepared.patience is not None and effect.timeout > prepared.patience:
             # The run has other limits than the agent; less time than the client's own is kept by waiting less.
             given = {**given, "timeout": effect.timeout}
-        if effect.response_format is not None and self._constrain:
+        constrains = prepared.openai and "response_format" not in self._without
+        if effect.response_format is not None and constrains:
             body = prepared.kwargs.get("extra_body") or getattr(prepared.model, "extra_body", None) or {}
             # In the body, not as an argument: given `response_format`, the client parses the reply itself and raises on a cut one.
             return model, {
@@ -277,7 +285,7 @@ class ModelPerformer:
         Clients of OpenAI's protocol take the argument, whatever the field.
         """
         prepared = self._prepared
-        if temperature is None or not self._tempered:
+        if temperature is None or "temperature" in self._without:
             return prepared.model, {}
         fields = type(prepared.model).model_fields
         if prepared.openai or "temperature" not in fields or "temperature" in prepared.kwargs:

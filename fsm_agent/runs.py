@@ -39,7 +39,7 @@ _MOST_STILL: Final = 1_000
 _FAILURES: Final = (Event.MODEL_FAILED, Event.BROKE, Event.OBSERVED)
 _SETBACKS: Final = frozenset(
     {
-        *(Event.SUMMARY_FAILED, Event.REFLECTION_FAILED, Event.OVERFLOWED, Event.REJECTED),
+        *(Event.SUMMARY_FAILED, Event.REFLECTION_FAILED, Event.OVERFLOWED, Event.GAVE_WAY, Event.REJECTED),
         *(Event.FALLBACK_CHOSEN, Event.DEFAULTED, Event.STRATEGY_CHANGED, Event.SIMPLIFIED),
         *(Event.ANSWER_FORCED, Event.EXHAUSTED),
     }

@@ -43,6 +43,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(S.PLAN, E.COMPACTED, S.PLAN),
     Row(S.PLAN, E.SUMMARY_FAILED, S.PLAN),
     Row(S.PLAN, E.OVERFLOWED, S.PLAN),
+    Row(S.PLAN, E.GAVE_WAY, S.PLAN),
     Row(S.PLAN, E.REFLECTED, S.DEGRADE, (g.told_to_stop, g.can_answer_now), R.REFLECTION),
     Row(S.PLAN, E.REFLECTED, S.ABORT, (g.told_to_stop,), R.REFLECTION),
     Row(S.PLAN, E.REFLECTED, S.PLAN),

@@ -1,7 +1,7 @@
 """PLAN: ask the model what to do next, unless the prompt alone would overrun the token budget.
 
-Three calls lead back here, each as a row of its own: a summary of what leaves the memory, a reflection on whether to go on, and a prompt
-that the server found too large.
+Four calls lead back here, each as a row of its own: a summary of what leaves the memory, a reflection on whether to go on, a prompt that
+the server found too large, and a request with something that the server refuses and can be asked without.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ from fsm_agent.states.base import Step, unexpected
 EVENTS: Final = frozenset(
     {
         *(Event.REPLIED, Event.MODEL_FAILED, Event.WITHHELD),
-        *(Event.COMPACTED, Event.SUMMARY_FAILED, Event.OVERFLOWED),
+        *(Event.COMPACTED, Event.SUMMARY_FAILED, Event.OVERFLOWED, Event.GAVE_WAY),
         *(Event.REFLECTED, Event.REFLECTION_FAILED),
     }
 )
+MOST_GIVEN_WAY: Final = 5
+"""How often a run may ask again without what the server refuses: there are five such things."""
 _SHORT_SUMMARY: Final = 400
 """Tokens that a summary may always have, however little it tells of."""
 
@@ -73,6 +75,9 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         return Step(Event.WITHHELD, ctx)
     if not isinstance(outcome, ModelFailed | Replied):
         raise unexpected("PLAN", outcome)
+    if isinstance(outcome, ModelFailed) and outcome.gives_way and ctx.gave_way < MOST_GIVEN_WAY:
+        setback = f"{outcome.error}: {outcome.message}"
+        return Step(Event.GAVE_WAY, ctx.change(**_called(ctx, outcome), gave_way=ctx.gave_way + 1, setback=setback))
     gone = leaving(ctx)
     if gone is not None:
         return _summarised(ctx, gone, outcome)

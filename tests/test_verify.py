@@ -45,13 +45,13 @@ def test_the_table_is_proved_under_the_default_limits(default: Certificate) -> N
 
 
 def test_the_worst_case_of_the_default_limits(default: Certificate) -> None:
-    """Ten steps with a retry each, the forced answer with one, and a prompt sent again three times."""
+    """Ten steps with a retry each, the forced answer with one, three prompts sent again smaller, and five without what was refused."""
     worst = default.worst
     assert worst is not None
     assert worst.steps == 10
-    assert worst.model_calls == 2 * 10 + 2 + 3
+    assert worst.model_calls == 2 * 10 + 2 + 8
     assert worst.tool_calls == 50
-    assert worst.sent_again == 3
+    assert worst.sent_again == 8
     # The model's retries, those of the tools, of the forced answer, and of as many fallbacks as failures lead to.
     assert worst.retries == 10 + 10 + 1 + 3
     assert worst.backoff == pytest.approx(11 * 30.0 + 13 * 1.1)

@@ -184,6 +184,7 @@ def _replies(
             overflow=draw(st.sampled_from([False, False, True])),
             context_tokens=draw(st.sampled_from([None, 100, 4_000])),
             prompt_tokens=draw(st.sampled_from([None, 200, 8_000])),
+            gives_way=draw(st.sampled_from([False, False, True])),
             retry_after=draw(st.sampled_from([None, None, 0.0, 1.0, 90.0])),
             usage=draw(_USAGES),
             at=at,

@@ -98,11 +98,11 @@ def _named(rows: Sequence[Row], name: str) -> Row | None:
 def _worst(judge: Judge, graph: Graph, *, summaries: bool) -> WorstCase:
     limits = judge.bounds.limits
     found = measure(graph, limits.step_bound)
-    again = judge.most_overflows()
+    again = judge.most_sent_again()
     extra = found.extra
     apart = [
         (times, extra[name])
-        for name, times in (("overflow", again), ("reflection", judge.bounds.reflections))
+        for name, times in (("again", again), ("reflection", judge.bounds.reflections))
         if name in extra
     ]
     return WorstCase(

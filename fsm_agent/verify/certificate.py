@@ -56,9 +56,9 @@ class Fault:
 class WorstCase:
     """The most that a run can come to, each number by itself. `backoff` is in seconds.
 
-    `model_calls` and `transitions` hold prompts that were sent again because they were too large (`sent_again` at most). Of memories that
-    ask for summaries, each of the `summaries` adds one model call and one transition. `crash` is the transitions that each crash in
-    the middle of a batch adds. `within_step` is the longest chain of transitions without a new step.
+    `model_calls` and `transitions` hold prompts that were sent again, smaller or without what was refused (`sent_again` at most). Of
+    memories that ask for summaries, each of the `summaries` adds one model call and one transition. `crash` is the transitions that each
+    crash in the middle of a batch adds. `within_step` is the longest chain of transitions without a new step.
     """
 
     steps: int
@@ -174,7 +174,7 @@ class Certificate:
 def _worst_lines(worst: WorstCase) -> list[str]:
     lines = [
         f"{worst.steps:>9,} steps",
-        f"{worst.model_calls:>9,} model calls ({worst.sent_again} of them a prompt sent again, smaller)",
+        f"{worst.model_calls:>9,} model calls ({worst.sent_again} of them a prompt sent again, smaller or without what was refused)",
         f"{worst.tool_calls:>9,} tool calls",
         f"{worst.retries:>9,} retries",
         f"{worst.backoff:>9,.1f} seconds of backoff",

@@ -20,6 +20,7 @@ from fsm_agent.ladder import Rung, backoff, wanted_rung
 from fsm_agent.machine import Machine
 from fsm_agent.memory import Full
 from fsm_agent.prompt import estimate_prompt, smaller_room
+from fsm_agent.states.plan import MOST_GIVEN_WAY
 from fsm_agent.table import Table
 from fsm_agent.tools import Registry, Tool, tool
 from fsm_agent.verify.configuration import Bounds, Config
@@ -181,8 +182,11 @@ class Judge:
         own = backoff(ctx.change(setup=plain, failure=failure))
         return min(own * (1 + limits.jitter), limits.backoff_max)
 
-    def most_overflows(self) -> int:
-        """How often a prompt that the server found too large is sent again, smaller, as PLAN itself counts it."""
+    def most_sent_again(self) -> int:
+        """How often a prompt is sent again, smaller or without what the server refused, as PLAN itself counts it."""
+        return self._most_overflows() + MOST_GIVEN_WAY
+
+    def _most_overflows(self) -> int:
         refused = ModelFailed(error="BadRequestError", message="", retryable=False, overflow=True)
         round_ = block("round", AIMessage("word " * 400))
         ctx = self._blank.change(history=(round_, task_block("task")))

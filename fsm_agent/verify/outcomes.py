@@ -34,8 +34,8 @@ class Choice(NamedTuple):
 class Happened(NamedTuple):
     """One outcome: the event, the configuration after it (still in the source), and what the guards may find beside it.
 
-    `counts` names the counter that grows, of those that are bounded from outside the configuration: "step", "overflow", "summary",
-    "reflection", "crash".
+    `counts` names the counter that grows, of those that are bounded from outside the configuration: "step", "again" (a prompt that is
+    sent again, changed), "summary", "reflection", "crash".
     """
 
     event: Event
@@ -73,7 +73,8 @@ def _plan(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
         if attempt <= bounds.limits.max_retries and not late:
             yield Happened(Event.MODEL_FAILED, failed._replace(failure="model+"), counts=counts)
         yield Happened(Event.MODEL_FAILED, failed._replace(failure="model-"), counts=counts)
-        yield Happened(Event.OVERFLOWED, now, counts="overflow")
+        yield Happened(Event.OVERFLOWED, now, counts="again")
+        yield Happened(Event.GAVE_WAY, now, counts="again")
         if not config.forced and config.failure != "model" and not config.late:
             yield Happened(Event.COMPACTED, now, counts="summary")
             yield Happened(Event.SUMMARY_FAILED, now, counts="summary")

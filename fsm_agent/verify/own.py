@@ -25,6 +25,7 @@ _TAGS: Final[Mapping[tuple[State, Event], str]] = {
     (State.PLAN, Event.COMPACTED): "again",
     (State.PLAN, Event.SUMMARY_FAILED): "again",
     (State.PLAN, Event.OVERFLOWED): "again",
+    (State.PLAN, Event.GAVE_WAY): "again",
     (State.PLAN, Event.REFLECTION_FAILED): "again",
     (State.VALIDATE, Event.ANSWERED): "answer",
     (State.REVIEW, Event.APPROVED): "approved",

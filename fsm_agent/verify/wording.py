@@ -63,7 +63,7 @@ def ranking(bounds: Bounds, worst: WorstCase) -> tuple[str, ...]:
     """The counters that grow on cycles, with their bounds; without them the graph has no cycle."""
     return (
         f"steps, up to {bounds.limits.step_bound}",
-        f"prompts sent again because they were too large, up to {worst.sent_again}",
+        f"prompts sent again, smaller or without what was refused, up to {worst.sent_again}",
         "summaries, for each round up to one that is kept and one that failed",
         "crashes",
         f"else at most {worst.within_step} transitions follow each other",

@@ -223,14 +223,15 @@ def most_transitions(setup: Setup, crashes: int = 0) -> int:
 
     A visit to PLAN is a new step, a retry of one, the forced answer, or a call that was withheld before the end. Each
     leads to one reading of a reply, at most one question to a person, one batch with its retries. Each degradation adds
-    one more batch. A summary needs a round of its own, and so does one that failed; an overflow is met three times at most.
+    one more batch. A summary needs a round of its own, and so does one that failed; an overflow is met three times at most,
+    and a refusal that gives way five times.
     A crash in the middle of a batch leads to one question more, one check of what was edited, and the rest of the batch.
     """
     limits = setup.limits
     retries = max([limits.max_retries, *(one.retry or 0 for one in ALL_TOOLS)])
     batch = 7 + 4 * retries
     plans = (limits.step_bound + 1) * (1 + limits.max_retries) + 2
-    beside = 2 * (limits.step_bound + 1) + 3 + (0 if setup.reflect is None else setup.reflect.most)
+    beside = 2 * (limits.step_bound + 1) + 8 + (0 if setup.reflect is None else setup.reflect.most)
     return 4 * crashes + beside + plans * 3 + (limits.step_bound + 1 + limits.max_degradations + 1) * batch + 2
 
 

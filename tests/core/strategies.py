@@ -172,6 +172,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
         overflow=st.booleans(),
         context_tokens=st.none() | counts,
         prompt_tokens=st.none() | counts,
+        gives_way=st.booleans(),
         usage=usages,
         at=seconds,
     ),

@@ -342,7 +342,8 @@ class Engine(RuleBasedStateMachine):
         assert len(self.run.transitions) <= most_transitions(self.setup, self.play.crashes)
         asked = [effect for effect in self.effects if isinstance(effect, CallModel)]
         assert events[Event.OVERFLOWED] <= 3
-        again = events[Event.OVERFLOWED]
+        assert events[Event.GAVE_WAY] <= 5
+        again = events[Event.OVERFLOWED] + events[Event.GAVE_WAY]
         assert sum(effect.attempt == 1 and effect.purpose == "plan" for effect in asked) <= limits.step_bound + again
         assert sum(effect.attempt == 1 and effect.purpose == "answer" for effect in asked) <= 1 + again
 

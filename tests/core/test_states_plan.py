@@ -342,6 +342,22 @@ def test_after_an_overflow_the_same_call_is_asked_with_less() -> None:
     assert asked(step.ctx).estimate <= whole // 2
 
 
+def test_a_refusal_that_gives_way_is_no_failure_and_is_bounded() -> None:
+    """The same call, a summary or a reflection too, is asked again at once and counted; after five times it is a failure as any other."""
+    said = down(retryable=False, gives_way=True)
+    for first in (start(), due()):
+        purpose, events, ctx = asked(first).purpose, [], first
+        for _ in range(5):
+            step = PLAN.resolve(ctx, said)
+            events.append(step.event)
+            ctx = step.ctx
+            assert asked(ctx).purpose == purpose
+            assert (ctx.step, ctx.failures, ctx.failure, ctx.blocks) == (first.step, 0, None, first.blocks)
+        assert events == [Event.GAVE_WAY] * 5
+        assert ctx.model_calls == first.model_calls + 5
+        assert PLAN.resolve(ctx, said).event in (Event.MODEL_FAILED, Event.SUMMARY_FAILED)
+
+
 def test_an_overflow_that_less_cannot_mend_is_a_failure() -> None:
     """The task alone is too large, or less was tried three times: the run hears of it as of any failure of the model."""
     said = down(retryable=False, overflow=True)

@@ -110,6 +110,7 @@ CASES: Mapping[str, Case] = {
     "PLAN --compacted--> PLAN": Case(script=[*TWO_ROUNDS, says("Notes.")], setup=SUMMARY),
     "PLAN --summary_failed--> PLAN": Case(script=[*TWO_ROUNDS, down()], setup=SUMMARY),
     "PLAN --overflowed--> PLAN": Case(script=[ADD, gives("3" * 4_000), down(overflow=True, retryable=False)]),
+    "PLAN --gave_way--> PLAN": Case(script=[down(gives_way=True, retryable=False)]),
     "PLAN --reflected [told_to_stop, can_answer_now]--> DEGRADE": Case(
         script=[ADD, gives("3"), says(NO)], setup=REFLECT, asked="told_to_stop+ can_answer_now+"
     ),
@@ -409,6 +410,7 @@ def test_the_rows_are_those_of_the_design() -> None:
         (State.PLAN, Event.COMPACTED),
         (State.PLAN, Event.SUMMARY_FAILED),
         (State.PLAN, Event.OVERFLOWED),
+        (State.PLAN, Event.GAVE_WAY),
         (State.PLAN, Event.REFLECTED),
         (State.PLAN, Event.REFLECTION_FAILED),
     }

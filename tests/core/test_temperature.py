@@ -192,19 +192,30 @@ class Refusing(BaseChatModel):
 
 
 def test_a_client_that_refuses_the_argument_is_asked_without_it() -> None:
-    """The refusal is a failure that the trail shows, retried at once without a temperature, and remembered."""
+    """The trail shows the refusal, and that it was asked again at once without a temperature, which is remembered. It is no failure."""
     agent = agent_of(Refusing(), temperature=0.2)
     result = agent.invoke("say ok")
     events = [record.event for record in result.transitions]
-    assert events == [Event.MODEL_FAILED, Event.DECIDED, Event.WAITED, Event.REPLIED, Event.ANSWERED]
+    assert events == [Event.GAVE_WAY, Event.REPLIED, Event.ANSWERED]
     assert "temperature" in result.transitions[0].error
+    assert (result.transitions[0].failures, result.transitions[1].step) == (0, 1)
     assert [one.event for one in agent.invoke("say ok").transitions] == [Event.REPLIED, Event.ANSWERED]
 
 
-def test_a_refusal_without_a_retry_ends_the_run_and_says_so() -> None:
-    """Where nothing may be retried, the run fails as the model's failure, with the argument named."""
-    result = agent_of(Refusing(), temperature=0.2, limits=Limits(max_retries=0)).invoke("say ok")
-    assert result.reason is StopReason.MODEL_FAILED
+def test_a_refusal_costs_no_retry() -> None:
+    """Where nothing may be retried, and one failure ends a run, it is asked without the temperature all the same."""
+    limits = Limits(max_retries=0, degrade_after=1, abort_after=1)
+    result = agent_of(Refusing(), temperature=0.2, limits=limits).invoke("say ok")
+    assert (result.status, result.answer) == (Status.COMPLETED, "ok")
+
+
+def test_what_is_refused_without_it_too_ends_the_run_and_says_so() -> None:
+    """A server that goes on to refuse what it was not asked for any more is not asked again."""
+    refusal = fault.bad_request("Unsupported value: 'temperature' does not support 0.2 with this model.")
+    with server([refusal, refusal]) as served:
+        agent = Agent("openai:m", [divide], base_url=served.base_url, logger=silent_logger(), temperature=0.2)
+        result = agent.invoke("say ok")
+    assert (result.reason, len(served.requests)) == (StopReason.MODEL_FAILED, 2)
     assert "temperature" in result.detail
 
 
@@ -217,7 +228,7 @@ def test_a_server_that_refuses_it_is_asked_without_it() -> None:
         )
         result = agent.invoke("say ok")
         assert (result.status, result.answer) == (Status.COMPLETED, "ok")
-        assert result.transitions[0].event is Event.MODEL_FAILED
+        assert result.transitions[0].event is Event.GAVE_WAY
         agent.invoke("say ok")
         sent = [request.body.get("temperature") for request in served.requests]
     assert sent == [0.2, None, None]

@@ -131,7 +131,8 @@ def assert_covered(setup: Setup, records: Sequence[Transitioned | Row], contexts
     apart = {
         "compacted": "summary",
         "summary_failed": "summary",
-        "overflowed": "overflow",
+        "overflowed": "again",
+        "gave_way": "again",
         "doubted": "crash",
         "reflected": "reflection",
         "reflection_failed": "reflection",

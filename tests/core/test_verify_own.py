@@ -254,7 +254,7 @@ def test_a_state_behind_a_reflection_may_ask_what_the_model_said(rows: tuple[str
     assert {one.kind for one in certificate.faults} == kinds, certificate
 
 
-@pytest.mark.parametrize("event", ["reflected", "reflection_failed", "compacted", "overflowed"])
+@pytest.mark.parametrize("event", ["reflected", "reflection_failed", "compacted", "overflowed", "gave_way"])
 def test_a_row_out_of_plan_does_not_go_back_to_a_round_that_is_over(event: str) -> None:
     """What failed before PLAN is nothing to degrade for there: the fallback of a call that was observed would run behind its round."""
     late = f"PLAN --{event} [even]--> DEGRADE (consecutive_failures)"
