@@ -15,7 +15,8 @@ def conclude(ctx: Context) -> Ending:
     """`failed` (`cancelled` for a cancelled run), the reason of the row that stopped it, how far it came, and the last useful result."""
     reason = ctx.cause.reason if ctx.cause is not None else StopReason.INTERNAL_ERROR
     parts = [ctx.cause.describe() if ctx.cause is not None else str(reason), f"{counted_steps(ctx.step)} ran"]
-    if ctx.failure is not None and reason is not StopReason.CANCELLED:
+    told = ctx.cause.values.get("error") if ctx.cause is not None else None
+    if ctx.failure is not None and ctx.failure.error != told and reason is not StopReason.CANCELLED:
         what, error = ctx.failure.what, _beginning(ctx.failure.error)
         parts.append(f"last failure: {error if error.startswith(what) else f'{what}: {error}'}")
     if ctx.done:

@@ -212,6 +212,13 @@ def test_an_abort_names_what_failed_once() -> None:
     assert said.endswith("; last failure: look failed: boom")
 
 
+def test_an_error_that_a_guard_compared_is_told_once() -> None:
+    """The row of a model that cannot be used has its error among the values: the detail does not repeat it."""
+    cause = Cause(StopReason.MODEL_FAILED, "model_unusable", {"failure": "model", "error": "ConnectError: refused"})
+    failure = Failure("model", "model", "ConnectError: refused")
+    assert ENDINGS[State.ABORT](at(State.ABORT, cause=cause, failure=failure)).detail.count("ConnectError") == 1
+
+
 def test_a_cancelled_run_is_cancelled_and_blames_nobody() -> None:
     """A cancellation is no failure, and no earlier failure is shown as its reason."""
     ending = ENDINGS[State.ABORT](at(State.ABORT, failure=Failure("tool", "look", "boom")))
