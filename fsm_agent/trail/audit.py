@@ -213,6 +213,7 @@ def _fingerprint(entries: Sequence[Entry], setup: Setup | None, machine: Machine
         now = fingerprint(recorded_setup(header, setup), machine)
         differing = [part for part in ("table", "dialect", "limits", "memory") if recorded[part] != now[part]]
         others = [] if setup is None else other_tools(newest_tools(entries), setup.tools)
+        began = str(header.body.get("versions", {}).get("fsm-agent", "unknown"))
         if others or (setup is not None and recorded["tools"] != now["tools"]):
             differing.append("tools")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -220,7 +221,7 @@ def _fingerprint(entries: Sequence[Entry], setup: Setup | None, machine: Machine
             Finding(header.seq, f"the header lacks something, or holds what it cannot: {type(error).__name__}: {error}")
         ]
     several = {"limits": "limits here are others than those", "tools": "tools here are others than those"}
-    which = {"tools": f": {', '.join(others)}"} if others else {}
+    which = {"table": f", which began with fsm-agent {began}", "tools": f": {', '.join(others)}" if others else ""}
     return [
         Finding(
             header.seq, f"the {several.get(part, f'{part} here is another than that')} of the run{which.get(part, '')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import importlib.metadata
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +15,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from fsm_agent import Agent
+from fsm_agent import Agent, StopReason
+from fsm_agent.machine import Machine
 from fsm_agent.observe import silent_logger
+from fsm_agent.table import TABLE
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.tools import Tool
 from fsm_agent.tools.builtin import calculator
@@ -68,6 +71,18 @@ def test_what_typed_tools_fill_in_is_right_without_their_code(
     result = agent.invoke("Do it.")
     assert result.ok
     assert [one.what for one in audit(agent.journal, result.run_id).findings] == []
+
+
+def test_an_audit_under_another_table_names_the_version_that_the_run_began_with() -> None:
+    """A later version of the package has other rows: whoever reads the finding learns with which one to read the trail."""
+    agent = Agent(ScriptedModel(["Done."]), store=MemoryTrail(), logger=silent_logger())
+    result = agent.invoke("Do it.")
+    later = Machine(
+        [replace(row, reason=StopReason.NO_PROGRESS) if row.reason == "max_steps" else row for row in TABLE]
+    )
+    (found,) = audit(agent.journal, result.run_id, machine=later).findings
+    version = importlib.metadata.version("fsm-agent")
+    assert found.what == f"the table here is another than that of the run, which began with fsm-agent {version}"
 
 
 class Colour(enum.Enum):
