@@ -76,26 +76,31 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if not isinstance(outcome, ModelFailed | Replied):
         raise unexpected("PLAN", outcome)
     if isinstance(outcome, ModelFailed) and outcome.gives_way and ctx.gave_way < MOST_GIVEN_WAY:
-        setback = f"{outcome.error}: {outcome.message}"
-        return Step(Event.GAVE_WAY, ctx.change(**_called(ctx, outcome), gave_way=ctx.gave_way + 1, setback=setback))
+        more = ctx.change(**_called(ctx, outcome), gave_way=ctx.gave_way + 1, setback=_error(outcome))
+        return Step(Event.GAVE_WAY, more)
     gone = leaving(ctx)
     if gone is not None:
         return _summarised(ctx, gone, outcome)
     if reflection_due(ctx):
         return _reflected(ctx, outcome)
-    if isinstance(outcome, ModelFailed):
-        room = smaller_room(ctx, outcome, "answer" if ctx.forced else "plan")
-        if room is not None:
-            setback = f"{outcome.error}: {outcome.message}"
-            less = ctx.change(**_called(ctx, outcome), room=room, overflows=ctx.overflows + 1, setback=setback)
-            return Step(Event.OVERFLOWED, less)
-        failure = Failure(
-            "model", "model", f"{outcome.error}: {outcome.message}", outcome.retryable, outcome.retry_after
-        )
-        return Step(
-            Event.MODEL_FAILED,
-            ctx.change(**_counted(ctx, outcome), failures=ctx.failures + 1, successes=0, failure=failure),
-        )
+    return _failed(ctx, outcome) if isinstance(outcome, ModelFailed) else _replied(ctx, outcome)
+
+
+def _failed(ctx: Context, outcome: ModelFailed) -> Step:
+    """The failure is kept for DECIDE, but for a prompt that was too large: a smaller one is sent."""
+    room = smaller_room(ctx, outcome, "answer" if ctx.forced else "plan")
+    if room is not None:
+        less = ctx.change(**_called(ctx, outcome), room=room, overflows=ctx.overflows + 1, setback=_error(outcome))
+        return Step(Event.OVERFLOWED, less)
+    failure = Failure("model", "model", _error(outcome), outcome.retryable, outcome.retry_after)
+    return Step(
+        Event.MODEL_FAILED,
+        ctx.change(**_counted(ctx, outcome), failures=ctx.failures + 1, successes=0, failure=failure),
+    )
+
+
+def _replied(ctx: Context, outcome: Replied) -> Step:
+    """The reply opens a new round."""
     changes = _counted(ctx, outcome)
     # Once the model has replied, the failed attempts of this same call no longer count; earlier failures go on counting.
     changes |= {"attempt": 1, "failures": max(ctx.failures - changes["attempt"] + 1, 0)}
@@ -117,6 +122,10 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         setback="",
     )
     return Step(Event.REPLIED, replied)
+
+
+def _error(outcome: ModelFailed) -> str:
+    return f"{outcome.error}: {outcome.message}"
 
 
 def _attempt(ctx: Context) -> int:
@@ -161,7 +170,7 @@ def _reflected(ctx: Context, outcome: Replied | ModelFailed) -> Step:
 def _summary_of(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> tuple[str, str]:
     """The text of the summary, or why there is none."""
     if isinstance(outcome, ModelFailed):
-        return "", f"{outcome.error}: {outcome.message}"
+        return "", _error(outcome)
     if outcome.unreadable:
         return "", outcome.unreadable
     if outcome.truncated:
