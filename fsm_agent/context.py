@@ -80,7 +80,7 @@ class Cause:
     def describe(self) -> str:
         """The reason, the guard and what it compared, for a person: "max_steps (steps_spent: steps=10, max_steps=10)"."""
         compared = ", ".join(f"{name}={value}" for name, value in self.values.items())
-        told = f"{self.guard}: {compared}" if self.guard else compared
+        told = ": ".join(part for part in (self.guard, compared) if part)
         return f"{self.reason} ({told})" if told else str(self.reason)
 
 

@@ -83,7 +83,10 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
             for one, digest in zip(ctx.calls, shown, strict=True):
                 if one.digest != digest:
                     raise ValueError(f"it changed the call of {one.tool}: a guard only asks")
-            return said if isinstance(said, tuple) else (said, {})
+            holds, values = said if isinstance(said, tuple) else (said, {})
+            if holds != bool(holds):  # compared, for numpy has a bool of its own
+                raise TypeError(f"it returned {holds!r}, which does not say whether it holds: return True or False")
+            return bool(holds), values
 
         return Guard(called, sentence, compared)
 

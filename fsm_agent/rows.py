@@ -17,7 +17,7 @@ __all__ = ["Given", "Row", "extended", "outside", "written_row"]
 _TEXT: Final = re.compile(
     r"\s*(?P<source>\w+)\s+--(?P<event>\w+)(?:\s+\[(?P<guards>[^\]]*)\])?-->\s*(?P<target>\w+)(?:\s+\((?P<reason>\w+)\))?\s*"
 )
-_FORM: Final = "SOURCE --event [guard, guard]--> TARGET (reason), guards and reason left out where there are none"
+_FORM: Final = "SOURCE --event [guard, guard]--> TARGET (reason), all names without spaces; guards and reason only where there are some"
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,6 +326,24 @@ def test_a_guard_that_raises_ends_the_run_by_name() -> None:
     assert "the guard sure failed: KeyError" in result.detail
 
 
+@pytest.mark.parametrize("said", [None, [], "no", {"score": 1}, 3, (None, {"score": 1})], ids=repr)
+def test_a_guard_that_does_not_say_whether_it_holds_ends_the_run_by_name(said: Any) -> None:
+    """A `return` that was forgotten is no answer: such a guard would never hold, and whoever relies on it would not learn so."""
+    guard = table.guard("it is sure", name="sure")(lambda _: said)
+    mine = table.extend(before={LAST: "DECIDE --decided [sure]--> ABORT (unsure)"}, guards=[guard])
+    result = agent_on(None, [call("send", to="Ana", text="hi")], table=mine).invoke("say hi")
+    assert result.reason is StopReason.INTERNAL_ERROR
+    assert "the guard sure failed: TypeError: it returned" in result.detail
+
+
+def test_a_guard_without_values_is_named_in_the_detail_alone() -> None:
+    """Where a guard of one's own compared nothing that it tells, the detail has its name and no more."""
+    guard = table.guard("it is sure", name="sure")(lambda _: True)
+    mine = table.extend(before={LAST: "DECIDE --decided [sure]--> ABORT (unsure)"}, guards=[guard])
+    result = agent_on(None, [call("send", to="Ana", text="hi")], table=mine).invoke("say hi")
+    assert result.detail.startswith("unsure (sure); 1 step ran")
+
+
 def test_a_guard_that_rewrites_a_call_in_its_place_ends_the_run_by_name() -> None:
     """A guard only asks, as a state of one's own only judges: what was let through is what runs, or nothing does."""
     log: list[str] = []
