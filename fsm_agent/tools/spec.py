@@ -66,8 +66,8 @@ class Tool:
         retry: Tries after one that failed, a bug excepted; None = the run's `max_retries`, but none for a wrong value (`ValueError`,
             `LookupError`, `ArithmeticError`).
         timeout: Seconds; None = the run's `tool_timeout`.
-        requires_approval: A person must approve the call; or a function of its arguments, as one dict, that says whether. One that raises
-            asks the person.
+        requires_approval: A person must approve the call; or a function of its arguments, as one dict, that says whether. One that
+            raises, or returns anything but False (None, say), asks the person.
         max_result_chars: Characters of the result that the model sees; None = the run's `max_result_chars`.
         not_for: When not to use it, as the model reads it: `"sums; use calculator"`.
         volatile: Arguments (names, or dotted paths) that do not make a call a different one.
@@ -196,7 +196,8 @@ class Tool:
         if not callable(self.requires_approval):
             return self.requires_approval
         try:
-            return bool(self.requires_approval(deepcopy(dict(arguments))))  # it may change what it is given
+            said: object = self.requires_approval(deepcopy(dict(arguments)))  # it may change what it is given
+            return bool(said != False)  # noqa: E712 - numpy has a False of its own, and a `return` that was forgotten is none
         except Exception:  # noqa: BLE001 - a check that cannot say no must not let the call pass
             return True
 

@@ -141,6 +141,21 @@ def test_c07_a_check_that_cannot_decide_asks() -> None:
     assert (result.status, len(ledger)) == (Status.SUSPENDED, 0)
 
 
+@pytest.mark.parametrize(
+    ("said", "asks"), [(None, True), ([], True), ("", True), (1, True), (False, False), (0, False)]
+)
+def test_c07_a_check_that_says_nothing_asks(said: Any, asks: bool) -> None:
+    """Only a plain no lets a call pass: None is what a check returns whose `return` was forgotten."""
+
+    @tool(requires_approval=lambda _: said)
+    def transfer(amount: int) -> str:
+        """Transfer."""
+        return "ok"
+
+    with ScriptedModel([call("transfer", amount=10), *([] if asks else ["Done."])]) as model:
+        assert run(make(model, [transfer]), "pay").status is (Status.SUSPENDED if asks else Status.COMPLETED)
+
+
 # ---------------------------------------------------------------- C08 a yes is for one call
 
 
