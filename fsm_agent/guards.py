@@ -84,7 +84,7 @@ def guard(sentence: str, *, name: str = "") -> Callable[[Callable[[Context], boo
                 if one.digest != digest:
                     raise ValueError(f"it changed the call of {one.tool}: a guard only asks")
             holds, values = said if isinstance(said, tuple) else (said, {})
-            if holds != bool(holds):  # compared, for numpy has a bool of its own
+            if type(holds).__name__ not in ("bool", "bool_"):  # numpy has a bool of its own
                 raise TypeError(f"it returned {holds!r}, which does not say whether it holds: return True or False")
             return bool(holds), values
 

@@ -326,7 +326,7 @@ def test_a_guard_that_raises_ends_the_run_by_name() -> None:
     assert "the guard sure failed: KeyError" in result.detail
 
 
-@pytest.mark.parametrize("said", [None, [], "no", {"score": 1}, 3, (None, {"score": 1})], ids=repr)
+@pytest.mark.parametrize("said", [None, [], "no", {"score": 1}, 1, 3, (None, {"score": 1})], ids=repr)
 def test_a_guard_that_does_not_say_whether_it_holds_ends_the_run_by_name(said: Any) -> None:
     """A `return` that was forgotten is no answer: such a guard would never hold, and whoever relies on it would not learn so."""
     guard = table.guard("it is sure", name="sure")(lambda _: said)
