@@ -36,6 +36,7 @@ __all__ = [
     "Effect",
     "Expired",
     "ModelFailed",
+    "Omittable",
     "Outcome",
     "RawCall",
     "Replied",
@@ -69,6 +70,8 @@ class Usage:
 
 
 NO_USAGE: Final = Usage()
+Omittable = Literal["response_format", "temperature", "stream_usage", "thoughts", "order"]
+"""What a server may refuse of a request, and can be asked without. "order": a user's message right after a result."""
 CAP_REACHED: Final = "cap_reached"
 """Among the repairs of a reply: it is as long as its cap, and no label says that it was cut."""
 FILTERED: Final = frozenset(

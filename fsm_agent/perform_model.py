@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
-from fsm_agent.effects import CallModel, ModelFailed, Replied
+from fsm_agent.effects import CallModel, ModelFailed, Omittable, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
 from fsm_agent.failures import failed
 from fsm_agent.history import THOUGHTS, minted_id
@@ -29,8 +29,6 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = ["ModelPerformer"]
 
-_Part = Literal["response_format", "temperature", "stream_usage", "thoughts", "order"]
-"""What a server may refuse and can be asked without. "order": a user's message right after a result."""
 _REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
@@ -60,7 +58,7 @@ class ModelPerformer:
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
         # Mistral's models by their names, which saves the refusal. Other servers are known by theirs.
         mistral = _MISTRALS in _name_of(prepared.model).lower()
-        self._without: frozenset[_Part] = frozenset({"order"} if mistral else ())
+        self._without: frozenset[Omittable] = frozenset({"order"} if mistral else ())
         self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 
@@ -182,7 +180,7 @@ class ModelPerformer:
         return self._counter.completed(reply, effect.messages, schemas)
 
     def _failed(
-        self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None, without: frozenset[_Part]
+        self, error: Exception, effect: CallModel, job: Job, reader: ChunkReader | None, without: frozenset[Omittable]
     ) -> Replied | ModelFailed:
         """What `error` of a request `without` these parts comes to. What the server refused of it is left out from now on.
 
@@ -204,7 +202,7 @@ class ModelPerformer:
         self._leave_out(refused)
         return replace(outcome, gives_way=bool(refused))
 
-    def _refused(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> Iterator[_Part]:
+    def _refused(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> Iterator[Omittable]:
         """The parts of the request that the server refused, of those that it can be asked without."""
         said, refused = outcome.message, outcome.status in _REFUSED
         if effect.response_format is not None and refused and any(word in said for word in _FORMAT_WORDS):
@@ -224,7 +222,7 @@ class ModelPerformer:
             # It takes no user's message right after a result, as Mistral's.
             yield "order"
 
-    def _leave_out(self, parts: frozenset[_Part]) -> None:
+    def _leave_out(self, parts: frozenset[Omittable]) -> None:
         self._without |= parts
         if "stream_usage" in parts:
             # The model is a copy of ours.

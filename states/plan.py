@@ -6,13 +6,13 @@ the server found too large, and a request with something that the server refuses
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Answer, Purpose
 from fsm_agent.dialects.repair import split_thinking
-from fsm_agent.effects import CallModel, ModelFailed, Outcome, Replied
+from fsm_agent.effects import CallModel, ModelFailed, Omittable, Outcome, Replied
 from fsm_agent.history import correction, estimate_text
 from fsm_agent.memory.summary import summary_block
 from fsm_agent.memory.views import is_round
@@ -36,8 +36,8 @@ EVENTS: Final = frozenset(
         *(Event.REFLECTED, Event.REFLECTION_FAILED),
     }
 )
-MOST_GIVEN_WAY: Final = 5
-"""How often a run may ask again without what the server refuses: there are five such things."""
+MOST_GIVEN_WAY: Final = len(get_args(Omittable))
+"""How often a run may ask again without something that the server refuses: once for each such thing."""
 _SHORT_SUMMARY: Final = 400
 """Tokens that a summary may always have, however little it tells of."""
 
