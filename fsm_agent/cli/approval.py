@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from fsm_agent.cli.console import err, interactive
+from fsm_agent.cli.console import err
 from fsm_agent.cli.going import Policy
 from fsm_agent.effects import Approve, Call, Decision, Deny, Edit
 from fsm_agent.tools.problems import render
@@ -44,7 +44,7 @@ def approver_for(
         return lambda call: Approve()
     if policy == "no":
         return lambda call: Deny("calls that need approval are refused in this session")
-    if policy == "defer" or not (interactive(sys.stdin) and interactive(sys.stderr)):
+    if policy == "defer" or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
     def ask(call: Call) -> Decision:

@@ -242,6 +242,16 @@ def test_a_person_decides_at_the_terminal(tmp_path: Path, typed: str, sent: str 
     assert ("sent" in result) is (sent is not None)
 
 
+def test_a_person_is_asked_at_a_terminal_that_cannot_redraw(tmp_path: Path) -> None:
+    """A question is a line of its own: it needs no terminal that can move the cursor, as one in an editor cannot."""
+    (tmp_path / "letters.py").write_text(LETTER, encoding="utf-8")
+    with server([call("send", to="Ana"), "Done."]) as s:
+        args = command("run", "x", "--base-url", s.base_url, "--tools", "letters:send")
+        code, out, seen = at_a_terminal(["env", "TERM=dumb", *args], tmp_path, "y\n")
+    assert (code, out) == (0, "Done.\n")
+    assert "\x1b" not in seen
+
+
 def test_what_was_typed_before_a_call_is_shown_is_no_answer(tmp_path: Path) -> None:
     """A yes that waits in the terminal, or is typed twice, lets no call through that nobody has seen."""
     (tmp_path / "letters.py").write_text(LETTER, encoding="utf-8")
