@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
 from langchain_core.globals import get_debug, get_llm_cache
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
 from fsm_agent.effects import CallModel, ModelFailed, Omittable, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
 from fsm_agent.failures import failed
-from fsm_agent.history import THOUGHTS, minted_id
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
+from fsm_agent.omissions import messages_without, omitted_at_first, refused_of
 from fsm_agent.prompt import schema_texts
 from fsm_agent.replies import ChunkReader, read_message
 from fsm_agent.tools.registry import Registry
@@ -29,17 +27,11 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = ["ModelPerformer"]
 
-_REFUSED: Final = frozenset({400, 422})
 _Key = tuple[int, tuple[str, ...], float | None]
 """What tools are bound for: the version of the registry, their names, and the temperature of the copy that they are bound to."""
 _FUNCTIONS: Final = ("function", "custom")
 """Types of tools that a provider only asks for; one without a type is such a tool as well."""
 _ABOUT_TOOLS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
-_ORDER_WORDS: Final = ("after role 'tool'", "roles must alternate", "message_order")
-_BRIDGE: Final = "OK."
-_MISTRALS: Final = "stral"
-_MISTRALS_ID: Final = re.compile("[a-zA-Z0-9]{9}")
-_FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
 
 
 class ModelPerformer:
@@ -56,9 +48,7 @@ class ModelPerformer:
         self._tools = tools
         self._native = native_tools
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
-        # Mistral's models by their names, which saves the refusal. Other servers are known by theirs.
-        mistral = _MISTRALS in _name_of(prepared.model).lower()
-        self._without: frozenset[Omittable] = frozenset({"order"} if mistral else ())
+        self._without = omitted_at_first(prepared.model)
         self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 
@@ -77,7 +67,7 @@ class ModelPerformer:
         def work(emit: Emit) -> Replied:
             if reader is None:
                 return self._read(self._generated(model, effect, job, kwargs), effect, job)
-            for chunk in model.stream(self._messages(effect), self._config(job), **kwargs):
+            for chunk in model.stream(messages_without(self._without, effect.messages), self._config(job), **kwargs):
                 text = reader.add(chunk)
                 # Also without text to show: this is where a stream that nobody waits for any more is broken off.
                 emit(text if shown else "")
@@ -116,7 +106,7 @@ class ModelPerformer:
         self, effect: CallModel, job: Job, reader: ChunkReader, begun: float
     ) -> AsyncGenerator[str | Replied]:
         model, kwargs = self._target(effect)
-        stream = model.astream(self._messages(effect), self._config(job), **kwargs)
+        stream = model.astream(messages_without(self._without, effect.messages), self._config(job), **kwargs)
         shown = _shown(effect, job)
         try:
             while True:
@@ -135,22 +125,16 @@ class ModelPerformer:
 
     def _generated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
         """The reply. Without callbacks, what `invoke` does around the generation has no effect, and is left out."""
-        messages = self._messages(effect)
+        messages = messages_without(self._without, effect.messages)
         if self._direct(model, messages, job):
             return message_of(model._generate(messages, **kwargs, **self._whole()))
         return model.invoke(messages, self._config(job), **kwargs, **self._whole())
 
     async def _agenerated(self, model: Any, effect: CallModel, job: Job, kwargs: Mapping[str, Any]) -> Any:
-        messages = self._messages(effect)
+        messages = messages_without(self._without, effect.messages)
         if self._direct(model, messages, job):
             return message_of(await model._agenerate(messages, **kwargs, **self._whole()))
         return await model.ainvoke(messages, self._config(job), **kwargs, **self._whole())
-
-    def _messages(self, effect: CallModel) -> list[AnyMessage]:
-        messages = list(effect.messages)
-        if "order" in self._without:
-            messages = [_short_ids(one) for one in _bridged(messages)]
-        return [_thoughtless(one) for one in messages] if "thoughts" in self._without else messages
 
     def _direct(self, model: object, messages: Sequence[Any], job: Job) -> bool:
         """Content blocks are left to `invoke`, which brings them into the provider's form; so is a cache."""
@@ -198,29 +182,10 @@ class ModelPerformer:
             return outcome
         if reader is not None and reader.began:
             outcome = replace(outcome, usage=reader.charged(effect.estimate))
-        refused = frozenset(self._refused(effect, outcome, streamed=reader is not None)) - without
+        streamed = reader is not None and self._prepared.openai
+        refused = refused_of(effect, outcome, streamed=streamed) - without
         self._leave_out(refused)
         return replace(outcome, gives_way=bool(refused))
-
-    def _refused(self, effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> Iterator[Omittable]:
-        """The parts of the request that the server refused, of those that it can be asked without."""
-        said, refused = outcome.message, outcome.status in _REFUSED
-        if effect.response_format is not None and refused and any(word in said for word in _FORMAT_WORDS):
-            # It cannot constrain its replies.
-            yield "response_format"
-        if effect.temperature is not None and (refused or outcome.error == "TypeError") and "temperature" in said:
-            # The model takes no temperature, or not this one.
-            yield "temperature"
-        if streamed and refused and "stream_options" in said and self._prepared.openai:
-            # It does not report what a stream cost, which is estimated then.
-            yield "stream_usage"
-        if refused and THOUGHTS in said and any(THOUGHTS in one.additional_kwargs for one in effect.messages):
-            # It gives what its model thought, and does not want it back.
-            yield "thoughts"
-        ordered = any(word in said for word in _ORDER_WORDS)
-        if ordered and len(_bridged(effect.messages)) > len(effect.messages):
-            # It takes no user's message right after a result, as Mistral's.
-            yield "order"
 
     def _leave_out(self, parts: frozenset[Omittable]) -> None:
         self._without |= parts
@@ -323,41 +288,6 @@ def _beside_own(given: Mapping[str, Any], bound: Mapping[str, Any]) -> Mapping[s
         if isinstance(one, Mapping) and one.get("type", "function") not in _FUNCTIONS
     ]
     return {**bound, "tools": [*bound["tools"], *own]} if own and "tools" in bound else bound
-
-
-def _name_of(model: object) -> str:
-    return str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")
-
-
-def _thoughtless(message: AnyMessage) -> AnyMessage:
-    if THOUGHTS not in message.additional_kwargs:
-        return message
-    kept = {name: one for name, one in message.additional_kwargs.items() if name != THOUGHTS}
-    return message.model_copy(update={"additional_kwargs": kept})
-
-
-def _short_ids(message: AnyMessage) -> AnyMessage:
-    """`message` with ids as Mistral's servers and templates want them, also for calls that another server gave others."""
-    if isinstance(message, ToolMessage):
-        return message.model_copy(update={"tool_call_id": _short_id(message.tool_call_id)})
-    if isinstance(message, AIMessage) and message.tool_calls:
-        calls = [{**one, "id": _short_id(one["id"] or "")} for one in message.tool_calls]
-        return message.model_copy(update={"tool_calls": calls})
-    return message
-
-
-def _short_id(call_id: str) -> str:
-    return call_id if _MISTRALS_ID.fullmatch(call_id) else minted_id(call_id)
-
-
-def _bridged(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """`messages` with a word of the assistant's wherever the user speaks right after a result."""
-    bridged: list[AnyMessage] = []
-    for message in messages:
-        if isinstance(message, HumanMessage) and bridged and isinstance(bridged[-1], ToolMessage):
-            bridged.append(AIMessage(_BRIDGE))
-        bridged.append(message)
-    return bridged
 
 
 def _shown(effect: CallModel, job: Job) -> bool:
