@@ -25,6 +25,8 @@ FsmAgentError
 
 from __future__ import annotations
 
+from time import gmtime, strftime
+
 __all__ = [
     "ConversationDamaged",
     "ConversationError",
@@ -124,12 +126,19 @@ class RunHeld(TrailError):
     """Another writer has the run. `owner` is host:process:token, `until` when its lease ends (seconds since the epoch)."""
 
     def __init__(self, run_id: str, *, owner: str, until: float, message: str = "") -> None:
-        super().__init__(
-            message or f"run {run_id!r} is held by {owner}; wait for it to end or for its lease to run out"
-        )
+        held = f"run {run_id!r} is held by {owner}; wait for it to end, or for its lease to run out{_at(until)}"
+        super().__init__(message or held)
         self.run_id = run_id
         self.owner = owner
         self.until = until
+
+
+def _at(until: float) -> str:
+    """When that is, if nobody renews it; "" for what a damaged store may hold in its place."""
+    try:
+        return strftime(" (%Y-%m-%d %H:%M:%S UTC, if its process is gone)", gmtime(until))
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
 class ConversationError(RunError):

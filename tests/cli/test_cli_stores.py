@@ -264,7 +264,9 @@ def test_nobody_is_sent_to_resume_what_another_process_drives(room: Room) -> Non
     trails = SQLiteTrail("runs.db")
     trails.claim(run_id, f"elsewhere:{os.getpid()}:token", 9e9, 0.0)
     trails.close()
-    assert "is held by elsewhere" in error_of(room.on("deny", run_id))
+    said = error_of(room.on("deny", run_id))
+    assert "is held by elsewhere" in said
+    assert "for its lease to run out (2255-03-14 16:00:00 UTC, if its process is gone)" in said
 
 
 def test_another_key_is_told_apart_from_damage(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

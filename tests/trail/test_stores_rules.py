@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.errors import TrailDamaged
+from fsm_agent.errors import RunHeld, TrailDamaged
 from fsm_agent.trail import RunInfo, Stored
 from fsm_agent.trail.fences import advanced, check_whole
 from fsm_agent.trail.store import alive, new_owner
@@ -58,3 +59,9 @@ def test_no_process_is_asked_where_asking_would_stop_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail(f"signal {number} for process {pid}"))
     assert alive(new_owner())
+
+
+@pytest.mark.parametrize("until", [1e300, math.inf, math.nan, -1e300])
+def test_a_lease_that_is_no_time_is_told_without_one(until: float) -> None:
+    """What a damaged store has in the place of a time breaks no error that tells of it."""
+    assert str(RunHeld("r", owner="a:1:t", until=until)).endswith("for its lease to run out")
