@@ -27,7 +27,7 @@ from fsm_agent.machine import DEFAULT_MACHINE, Machine
 from fsm_agent.memory import Conversations, Memory, Recall
 from fsm_agent.memory.recall import with_recalled
 from fsm_agent.memory.tokens import counter_for, fitted
-from fsm_agent.models import name_of, patient, prepare, resolve
+from fsm_agent.models import name_of, prepare, resolve, with_local_timeout
 from fsm_agent.observe import Logger, Observer, StructlogObserver
 from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
@@ -131,7 +131,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         of_kinds(conversations=conversations, chain=chain, cipher=cipher, approve=approve, base_url=base_url, name=name)
         of_kinds(clock=clock, logger=logger, observers=observers, origin=origin, cut_marker=cut_marker)
         self.name = name
-        self.limits = patient(model, limits_of(limits))
+        self.limits = with_local_timeout(model, limits_of(limits))
         self.tools = tools if isinstance(tools, Registry) else Registry(tools or ())
         self.model = chosen = resolve(model, base_url=base_url)
         fewer = simpler_of(simpler, self.tools)

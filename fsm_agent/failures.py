@@ -17,7 +17,7 @@ from fsm_agent.replies import replied
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.usage import read_usage
 
-__all__ = ["failed", "lost_midway", "refused", "retry_after", "words_of"]
+__all__ = ["error_text", "lost_midway", "model_failure", "refused", "retry_after"]
 
 _RETRYABLE_STATUS: Final = frozenset({408, 409, 425, 429})
 _HOPELESS_CODES: Final = frozenset(
@@ -38,7 +38,7 @@ _MESSAGE_KEYS: Final = ("message", "msg", "detail", "error", "errors")
 _PARTS: Final = 3
 
 
-def failed(error: Exception, *, at: float, wall: float, estimate: int) -> Replied | ModelFailed:
+def model_failure(error: Exception, *, at: float, wall: float, estimate: int) -> Replied | ModelFailed:
     """What an exception of the model call means. `wall` is the time now in seconds since the epoch, for a server's HTTP date.
 
     A reply that the client library could not parse is a reply (unreadable), not a failure to get one.
@@ -154,13 +154,13 @@ def refused(error: BaseException) -> bool:
 
 def _had_answered(error: BaseException) -> bool:
     """True when the server had begun its reply, which is then paid for: there is a response, or it broke off in the middle."""
-    broke_off = type(error).__name__ == "RemoteProtocolError" and "incomplete" in words_of(error)
+    broke_off = type(error).__name__ == "RemoteProtocolError" and "incomplete" in error_text(error)
     return broke_off or getattr(error, "response", None) is not None
 
 
 def _said(error: Exception) -> str:
     """What an exception of the model call says, with the server's own words where the client leaves them out."""
-    words, told = words_of(error), _told(getattr(error, "body", None))
+    words, told = error_text(error), _told(getattr(error, "body", None))
     return words if told in words else f"{words} - {told}"
 
 
@@ -169,7 +169,7 @@ def _with_cause(error: Exception) -> str:
     said = _said(error)
     if "Connection" not in type(error).__name__:
         return said
-    root = words_of([*_chain(error)][-1])
+    root = error_text([*_chain(error)][-1])
     url = getattr(getattr(error, "request", None), "url", None)
     host, port = getattr(url, "host", ""), getattr(url, "port", None)
     at = f"at {host}:{port}" if port else f"at {host}" if host else ""
@@ -189,7 +189,7 @@ def _told(body: object, depth: int = 4) -> str:
     return f"{'.'.join(map(str, where))}: {said}" if said and isinstance(where, list) else said
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an exception says (the first 20,000 characters), "" when it says nothing or cannot say it."""
     try:
         return str(error).strip()[:_READ_CHARS]

@@ -25,7 +25,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.unstreamed import aeither, either
 from fsm_agent.wire import attach
 
-__all__ = ["Prepared", "capped", "key_from", "name_of", "patient", "prepare", "resolve"]
+__all__ = ["Prepared", "capped", "key_from", "name_of", "prepare", "resolve", "with_local_timeout"]
 
 _LOCAL_TIMEOUT: Final = 600.0
 """Seconds. A small machine reads a long prompt at some ten tokens a second."""
@@ -76,7 +76,7 @@ def resolve(model: Any, *, base_url: str | None = None) -> Any:
     return model
 
 
-def patient(model: Any, limits: Limits) -> Limits:
+def with_local_timeout(model: Any, limits: Limits) -> Limits:
     """`limits`, where a model that is named to run on this machine may take its time (600 s a reply) unless they say how long."""
     if isinstance(model, str) and is_local(model) and "model_timeout" not in limits.model_fields_set:
         return limits.replace(model_timeout=_LOCAL_TIMEOUT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fsm_agent.context import Context
 from fsm_agent.ladder import Rung
 
-__all__ = ["narrowed", "offered"]
+__all__ = ["narrowed_tools", "offered_tools"]
 
 
-def narrowed(ctx: Context) -> tuple[str, ...] | None:
+def narrowed_tools(ctx: Context) -> tuple[str, ...] | None:
     """The names of the tools that are left, in the order of the registry; None while all are.
 
     Of the simpler tools, once they are all that is left, those that are registered still. A tool that was withheld is left out, unless
@@ -23,7 +23,7 @@ def narrowed(ctx: Context) -> tuple[str, ...] | None:
     return tuple(name for name in names if name not in ctx.withheld) or names
 
 
-def offered(ctx: Context) -> tuple[str, ...]:
+def offered_tools(ctx: Context) -> tuple[str, ...]:
     """The names of the tools that the model may call."""
-    left = narrowed(ctx)
+    left = narrowed_tools(ctx)
     return ctx.setup.tools.names() if left is None else left

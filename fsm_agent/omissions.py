@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from fsm_agent.effects import CallModel, ModelFailed, Omittable
 from fsm_agent.history import THOUGHTS, minted_id
 
-__all__ = ["messages_without", "omitted_at_first", "refused_of"]
+__all__ = ["messages_without", "omitted_at_first", "refused_parts"]
 
 _REFUSED: Final = frozenset({400, 422})
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
@@ -27,12 +27,12 @@ def omitted_at_first(model: object) -> frozenset[Omittable]:
     return frozenset({"order"} if _MISTRALS in name.lower() else ())
 
 
-def refused_of(effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> frozenset[Omittable]:
+def refused_parts(effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> frozenset[Omittable]:
     """The parts of the request that `outcome` says the server refused. `streamed`: it was asked for a stream, and for its usage."""
-    return frozenset(_refused_of(effect, outcome, streamed=streamed))
+    return frozenset(_refused_parts(effect, outcome, streamed=streamed))
 
 
-def _refused_of(effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> Iterator[Omittable]:
+def _refused_parts(effect: CallModel, outcome: ModelFailed, *, streamed: bool) -> Iterator[Omittable]:
     said, refused = outcome.message, outcome.status in _REFUSED
     if effect.response_format is not None and refused and any(word in said for word in _FORMAT_WORDS):
         # It cannot constrain its replies.

@@ -30,7 +30,7 @@ from fsm_agent.errors import RunError
 from fsm_agent.jobs import HERE, CancelRequested, Here, Job, Work, in_thread, on_task
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
-from fsm_agent.review import wrong_in
+from fsm_agent.review import decision_error
 
 __all__ = ["Approver", "Performer"]
 
@@ -165,7 +165,7 @@ def _decision(said: Any, call: Call) -> Decision:
     if isinstance(said, bool):
         return Approve() if said else Deny()
     if isinstance(said, Decision):
-        wrong = wrong_in(said, call)
+        wrong = decision_error(said, call)
         if wrong:
             raise ValueError(f"approve: {wrong}")
         return said

@@ -15,11 +15,11 @@ from langchain_core.runnables.config import merge_configs
 
 from fsm_agent.effects import CallModel, ModelFailed, Omittable, Replied
 from fsm_agent.errors import DefinitionError, FsmAgentError
-from fsm_agent.failures import failed
+from fsm_agent.failures import model_failure
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
-from fsm_agent.omissions import messages_without, omitted_at_first, refused_of
+from fsm_agent.omissions import messages_without, omitted_at_first, refused_parts
 from fsm_agent.prompt import schema_texts
 from fsm_agent.replies import ChunkReader, read_message
 from fsm_agent.tools.registry import Registry
@@ -177,13 +177,13 @@ class ModelPerformer:
         if reader is not None and reader.finish:
             # The server had said that the reply was complete; what failed after that was reading its usage.
             return self._finished(reader, effect, job)
-        outcome = failed(error, at=job.now(), wall=job.clock.time(), estimate=effect.estimate)
+        outcome = model_failure(error, at=job.now(), wall=job.clock.time(), estimate=effect.estimate)
         if isinstance(outcome, Replied):
             return outcome
         if reader is not None and reader.began:
             outcome = replace(outcome, usage=reader.charged(effect.estimate))
         streamed = reader is not None and self._prepared.openai
-        refused = refused_of(effect, outcome, streamed=streamed) - without
+        refused = refused_parts(effect, outcome, streamed=streamed) - without
         self._leave_out(refused)
         return replace(outcome, gives_way=bool(refused))
 

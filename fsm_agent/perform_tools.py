@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fsm_agent.batch import PATIENCE, Batch, Stop, or_stop
 from fsm_agent.effects import Call, CallTools, Result, Returned
-from fsm_agent.failures import lost_midway, refused, words_of
+from fsm_agent.failures import error_text, lost_midway, refused
 from fsm_agent.jobs import CancelRequested, Job, TimedOut, Work, in_thread, on_task
 from fsm_agent.language import Language, texts_for
 from fsm_agent.redact import redact_text
@@ -307,7 +307,7 @@ def _interrupts(error: Exception) -> bool:
 
 
 def _said(error: Exception) -> str:
-    words = words_of(error)
+    words = error_text(error)
     named = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return well_formed(redact_text(named))[:_ERROR_CHARS]
 

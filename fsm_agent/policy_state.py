@@ -9,7 +9,7 @@ from typing import Any
 from fsm_agent.context import Context
 from fsm_agent.effects import Call
 from fsm_agent.errors import PolicyError
-from fsm_agent.offer import offered
+from fsm_agent.offer import offered_tools
 from fsm_agent.policy import Position, ToolPolicy
 from fsm_agent.tools.registry import Registry
 
@@ -37,7 +37,9 @@ def within_policy(ctx: Context, call: Call, beside: Sequence[Call]) -> Call:
     if policy is None or call.doubt or (call.refusal and not call.repeated):
         return call
     running = [one.tool for one in beside if not one.refusal]
-    text = policy.refusal(ctx.position or policy.start, call.tool, running, names=offered(ctx), language=ctx.language)
+    text = policy.refusal(
+        ctx.position or policy.start, call.tool, running, names=offered_tools(ctx), language=ctx.language
+    )
     if not text:
         return call
     return replace(call, refusal=text, refusal_kind="policy", repeated=False, needs_approval=False)

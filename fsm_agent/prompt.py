@@ -15,13 +15,13 @@ from fsm_agent.history import Block, estimate_text, estimate_tokens
 from fsm_agent.memory.fit import fit
 from fsm_agent.memory.summary import MESSAGE_CHARS, summary_prompt
 from fsm_agent.memory.views import is_round
-from fsm_agent.offer import narrowed
+from fsm_agent.offer import narrowed_tools
 from fsm_agent.tools.spec import Tool
 
 __all__ = [
+    "blocks_to_summarise",
     "estimate_prompt",
     "estimate_request",
-    "leaving",
     "opening_texts",
     "prompt_of",
     "room_for_summary",
@@ -83,7 +83,7 @@ def usable_tokens(ctx: Context) -> int | None:
     return budget if budget is None or ctx.forced else budget - ctx.limits.answer_reserve
 
 
-def leaving(ctx: Context) -> range | None:
+def blocks_to_summarise(ctx: Context) -> range | None:
     """The blocks that are to be summarised before the next step; None when none are, or when there is no room for the call.
 
     The memory says what. Not while an answer is forced or a call is tried again, and only within the budget: the summary and the step
@@ -172,13 +172,13 @@ def room_for_summary(ctx: Context, blocks: range, outcome: ModelFailed) -> int |
         share = _SHARE_TRIED * outcome.context_tokens / outcome.prompt_tokens
     room = max(int(now * share), 1)
     less = ctx.change(room=room)
-    left = leaving(less)
+    left = blocks_to_summarise(less)
     return room if left is not None and estimate_tokens(_summary_messages(less, left)) < now else None
 
 
 def _offered(ctx: Context) -> tuple[Tool, ...]:
     registry = ctx.setup.tools
-    left = narrowed(ctx)
+    left = narrowed_tools(ctx)
     key = ("offered", registry.version, left)
     found: tuple[Tool, ...] | None = ctx.setup.memo.get(key)
     if found is None:
@@ -195,7 +195,7 @@ def schema_texts(tools: Iterable[Tool]) -> tuple[str, ...]:
 
 def _overhead(ctx: Context, purpose: Purpose) -> int:
     """Tokens of the system text and, when tools are offered, of their schemas; the same for every step until the tools change."""
-    key = ("overhead", ctx.setup.tools.version, narrowed(ctx), ctx.language, purpose)
+    key = ("overhead", ctx.setup.tools.version, narrowed_tools(ctx), ctx.language, purpose)
     found: int | None = ctx.setup.memo.get(key)
     if found is None:
         tools = _offered(ctx) if purpose == "plan" else ()

@@ -12,7 +12,7 @@ from fsm_agent.context import Context
 from fsm_agent.dialects.repair import Malformed, parse_arguments, split_thinking
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.memory.summary import transcript
-from fsm_agent.offer import offered
+from fsm_agent.offer import offered_tools
 from fsm_agent.prompt import estimate_request, shown, usable_tokens
 
 __all__ = ["Reflection", "reading_of", "reflection_call", "reflection_due"]
@@ -47,10 +47,10 @@ def reflection_due(ctx: Context) -> bool:
 
 def reflection_call(ctx: Context, timeout: float) -> CallModel:
     """The call: the task, what was done, and the two questions, without tools, under a schema where the server has that."""
-    messages = _messages(ctx, offered(ctx))
+    messages = _messages(ctx, offered_tools(ctx))
     return CallModel(
         messages=messages,
-        response_format=_format(offered(ctx)),
+        response_format=_format(offered_tools(ctx)),
         purpose="reflect",
         timeout=timeout,
         estimate=estimate_request(ctx, messages),
@@ -68,7 +68,7 @@ def reading_of(ctx: Context, outcome: Replied | ModelFailed) -> Reflection | str
     if not text.strip():
         return "it was empty"
     read = parse_arguments(text)
-    return read.detail if isinstance(read, Malformed) else _checked(read.value, offered(ctx))
+    return read.detail if isinstance(read, Malformed) else _checked(read.value, offered_tools(ctx))
 
 
 def _checked(said: Mapping[str, Any], tools: tuple[str, ...]) -> Reflection | str:

@@ -11,7 +11,7 @@ from fsm_agent.tools.problems import render
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Invalid
 
-__all__ = ["decisions_for", "wrong_in"]
+__all__ = ["decision_error", "decisions_for"]
 
 _KINDS: Final = "Approve(), Edit(args), Deny(reason) or Answer(text)"
 _PARTS: Final[Mapping[type, tuple[tuple[str, type, str], ...]]] = {
@@ -56,7 +56,7 @@ def decisions_for(
     for call_id, one in given.items():
         if not isinstance(one, Decision):
             raise RunError(f"the decision about {call_id} is a {type(one).__name__}; give {_KINDS}")
-        wrong = wrong_in(one, calls[call_id])
+        wrong = decision_error(one, calls[call_id])
         if wrong:
             raise RunError(wrong)
         if isinstance(one, Edit):
@@ -64,7 +64,7 @@ def decisions_for(
     return dict(given)
 
 
-def wrong_in(decision: Decision, call: Call) -> str:
+def decision_error(decision: Decision, call: Call) -> str:
     """What is wrong with a decision about `call`, in a sentence: a part of another kind, or a yes to other arguments. "" for nothing."""
     if isinstance(decision, Approve) and decision.digest not in ("", call.digest):
         return (

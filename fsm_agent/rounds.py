@@ -18,14 +18,14 @@ __all__ = [
     "NOT_FAILURES",
     "answer_message",
     "close_round",
-    "closed",
+    "closed_history",
     "executed_now",
     "interrupted",
-    "kept",
     "merge_results",
     "not_executed",
-    "noted",
     "runnable",
+    "with_note",
+    "with_results",
 ]
 
 NOT_FAILURES: Final = frozenset({"denied", "duplicate", "interrupted"})
@@ -45,7 +45,7 @@ def merge_results(results: Iterable[Result], newer: Iterable[Result]) -> tuple[R
     return tuple({result.call_id: result for result in (*results, *newer)}.values())
 
 
-def kept(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
+def with_results(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
     """The context with the results of an attempt, each in place of an earlier one for the same call."""
     # Only a retry, a fallback or a call that was in doubt finds earlier results of this round.
     fresh = tuple([_named(ctx, result) for result in results]) if ctx.results else results
@@ -61,7 +61,7 @@ def kept(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
 def interrupted(ctx: Context, results: tuple[Result, ...], at: float) -> Context:
     """The context of a run that was cancelled: the calls that had ended took effect, and stay known."""
     given = {one.call_id: one for one in results}
-    after = kept(ctx, tuple([given[call.id] for call in ctx.calls if call.id in given]), at)
+    after = with_results(ctx, tuple([given[call.id] for call in ctx.calls if call.id in given]), at)
     done = [Done(call, result) for call, result in executed_now(after) if result.ok]
     return after.change(done=(*ctx.done, *done))
 
@@ -105,7 +105,7 @@ def answer_message(ctx: Context, text: str) -> AIMessage:
     return AIMessage(text)
 
 
-def closed(ctx: Context, *, executing: bool) -> tuple[Block, ...]:
+def closed_history(ctx: Context, *, executing: bool) -> tuple[Block, ...]:
     """The history of a run that has ended, with every call answered. `executing`: it was stopped while calls were under way.
 
     What an attempt, or a tool, before the one that was under way gave is no result of the call any more.
@@ -151,7 +151,7 @@ def not_executed(call: Call, text: str) -> Result:
     )
 
 
-def noted(ctx: Context, note: str) -> Context:
+def with_note(ctx: Context, note: str) -> Context:
     """The context with `note` to the model after the open round, in one block with it so that a window keeps both or neither."""
     kept = ctx.setup.dialect.keep_note(note)
     if ctx.round is None:

@@ -12,7 +12,7 @@ from fsm_agent.custom import OwnState, check_states
 from fsm_agent.errors import TableError
 from fsm_agent.guards import GUARDS, Guard
 
-__all__ = ["Given", "Row", "extended", "outside", "written_row"]
+__all__ = ["Given", "Row", "extended", "parse_row", "stop_rows"]
 
 _TEXT: Final = re.compile(
     r"\s*(?P<source>\w+)\s+--(?P<event>\w+)(?:\s+\[(?P<guards>[^\]]*)\])?-->\s*(?P<target>\w+)(?:\s+\((?P<reason>\w+)\))?\s*"
@@ -39,7 +39,7 @@ Given = Row | str | Sequence[Row | str]
 """Rows as a caller gives them: a `Row`, or its text, or several."""
 
 
-def outside(states: Iterable[State]) -> tuple[Row, ...]:
+def stop_rows(states: Iterable[State]) -> tuple[Row, ...]:
     """The rows that each state which can be left has: for a cancelled run, and for a fault of the engine."""
     left = [state for state in states if state not in TERMINAL]
     return (
@@ -48,7 +48,7 @@ def outside(states: Iterable[State]) -> tuple[Row, ...]:
     )
 
 
-def written_row(given: Row | str, guards: Mapping[str, Guard]) -> Row:
+def parse_row(given: Row | str, guards: Mapping[str, Guard]) -> Row:
     """The row that a text says, as rows are printed: `DECIDE --decided [steps_spent]--> ABORT (max_steps)`.
 
     Raises `fsm_agent.errors.TableError` for text of another form and for a guard that is not in `guards`, naming the row.
@@ -82,7 +82,7 @@ class _Edits:
 
     def place(self, name: str) -> int:
         """Where the row of that name stands. Raises `TableError` when none or several have it."""
-        wanted = str(written_row(name, self.guards))
+        wanted = str(parse_row(name, self.guards))
         places = [index for index, row in enumerate(self.rows) if str(row) == wanted]
         if len(places) != 1:
             source = wanted.partition(" ")[0]
@@ -92,8 +92,8 @@ class _Edits:
 
     def several(self, given: Given) -> list[Row]:
         if isinstance(given, Row | str):
-            return [written_row(given, self.guards)]
-        return [written_row(one, self.guards) for one in given]
+            return [parse_row(given, self.guards)]
+        return [parse_row(one, self.guards) for one in given]
 
 
 def extended(
@@ -124,5 +124,5 @@ def extended(
         edits.rows[place : place + 1] = edits.several(given)
     edits.rows += edits.several(tuple(rows))
     have = {(row.source, row.event) for row in edits.rows}
-    more = [row for row in outside(one.name for one in states) if (row.source, row.event) not in have]
+    more = [row for row in stop_rows(one.name for one in states) if (row.source, row.event) not in have]
     return (*edits.rows, *more)

@@ -24,7 +24,7 @@ from fsm_agent.os_fork import through_forks
 from fsm_agent.perform import Performer
 from fsm_agent.records import RunResult, Token, Transitioned
 from fsm_agent.recovery import Host, Resumption, reopened, taken_over
-from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive, sent
+from fsm_agent.runs import NO_PAUSES, Pauses, Run, drive, send
 from fsm_agent.slots import Slot, Slots
 from fsm_agent.threads import Threads
 from fsm_agent.tracing import Trace
@@ -127,7 +127,7 @@ class Runner:
                     continue
                 if outcome is None:
                     outcome = yield from self._perform(run, item)
-                item, outcome = sent(core, outcome), None
+                item, outcome = send(core, outcome), None
             yield HERE
             if run.trail is not None:
                 durable(conclude(run))
@@ -165,7 +165,7 @@ class Runner:
                                 outcome = piece
                 else:
                     outcome = await self._aperform(run, item)
-                item, outcome = sent(core, outcome), None
+                item, outcome = send(core, outcome), None
             result = await self._afinish(run)
         except BaseException as error:
             await aleft_behind(run, broken_off(run, error), partial(self._let_go, run))

@@ -11,7 +11,7 @@ from fsm_agent.alphabet import INITIAL, TERMINAL, Event, State, Status, StopReas
 from fsm_agent.context import Context
 from fsm_agent.effects import AskHuman, Broke, CallTools, Cancelled, Effect, Outcome, Result
 from fsm_agent.errors import RunError
-from fsm_agent.failures import words_of
+from fsm_agent.failures import error_text
 from fsm_agent.history import Block, block, call_ids, with_own_ids
 from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
@@ -20,7 +20,7 @@ from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import RESUME, Request, RunResult, Transitioned
 from fsm_agent.redact import redact_text
-from fsm_agent.rounds import answer_message, closed, runnable
+from fsm_agent.rounds import answer_message, closed_history, runnable
 from fsm_agent.states import ENDINGS, Step
 from fsm_agent.tools.registry import Registry
 from fsm_agent.trail.changes import with_tools
@@ -30,7 +30,7 @@ from fsm_agent.trail.toolset import tools_data
 from fsm_agent.trail.writer import TrailWriter
 from fsm_agent.turn import turn
 
-__all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive", "sent"]
+__all__ = ["NO_PAUSES", "Pauses", "Recovered", "Run", "drive", "send"]
 
 _ERROR_CHARS: Final = 500
 _READ_CHARS: Final = 5_000
@@ -163,7 +163,7 @@ class Run:
         """The outcome that ends the run for a fault of the engine, or because somebody cancelled it."""
         if isinstance(error, CancelRequested):
             return self.cancelled(str(error))
-        said = redact_text(words_of(error))[:_ERROR_CHARS]
+        said = redact_text(error_text(error))[:_ERROR_CHARS]
         return Broke(error=type(error).__name__, message=said, at=self.job.now())
 
     def cancelled(self, why: str) -> Cancelled:
@@ -211,7 +211,7 @@ class Run:
         """
         ctx = self.ctx
         try:
-            history = closed(ctx, executing=self.stopped_while_executing)
+            history = closed_history(ctx, executing=self.stopped_while_executing)
             if not self.answered:
                 return history
             return (*history, block("answer", *ctx.setup.dialect.keep_answer(ctx.answer or ""), turn=ctx.turn))
@@ -358,7 +358,7 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             yield record
 
 
-def sent(
+def send(
     driven: Generator[Transitioned | Effect, Outcome | None, None], outcome: Outcome | None
 ) -> Transitioned | Effect | None:
     """What `drive` yields next, once `outcome` was sent to it; None at its end."""

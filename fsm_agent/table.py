@@ -18,7 +18,7 @@ from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.checks import check_table
 from fsm_agent.custom import OwnState, keep, open_calls, refuse, require_approval, state
 from fsm_agent.guards import Guard, guard
-from fsm_agent.rows import Given, Row, extended, outside
+from fsm_agent.rows import Given, Row, extended, stop_rows
 
 __all__ = [
     "TABLE",
@@ -92,7 +92,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(S.DEGRADE, E.SIMPLIFIED, S.PLAN),
     Row(S.DEGRADE, E.ANSWER_FORCED, S.PLAN),
     Row(S.DEGRADE, E.EXHAUSTED, S.ABORT),
-    *outside(State),
+    *stop_rows(State),
 )
 
 

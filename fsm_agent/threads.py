@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.errors import RunBusy, UnknownRun
-from fsm_agent.failures import words_of
+from fsm_agent.failures import error_text
 from fsm_agent.history import Block
 from fsm_agent.jobs import claimed_in_thread, in_thread
 from fsm_agent.memory import Conversations, InMemoryConversations
@@ -136,7 +136,7 @@ class Threads:
         try:
             self._store.close(ctx.thread_id or "", ctx.run_id, run.thread_history() if keep else None)
         except Exception as error:  # noqa: BLE001 - a store that fails must not cost what the run came to
-            run.unsaved = f"{type(error).__name__}: {words_of(error)}"
+            run.unsaved = f"{type(error).__name__}: {error_text(error)}"
 
 
 def _to_close(run: Run) -> bool:

@@ -26,7 +26,7 @@ from langchain_core.runnables.config import (
 )
 
 from fsm_agent.effects import Call
-from fsm_agent.failures import words_of
+from fsm_agent.failures import error_text
 from fsm_agent.jobs import Job
 from fsm_agent.records import RunResult
 from fsm_agent.tools.signature import canonical
@@ -53,7 +53,9 @@ class CallbackFailed(Exception):
     """A callback that has its errors raised failed when it was told what a tool returned: the call took effect."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(f"it returned, but a callback failed when told so ({type(error).__name__}: {words_of(error)})")
+        super().__init__(
+            f"it returned, but a callback failed when told so ({type(error).__name__}: {error_text(error)})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

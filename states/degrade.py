@@ -11,8 +11,8 @@ from fsm_agent.alphabet import Event
 from fsm_agent.context import Context, Failure, Pending
 from fsm_agent.effects import Outcome, RawCall
 from fsm_agent.ladder import Rung, defaults, fallbacks, rung_key, wanted_rung
-from fsm_agent.offer import offered
-from fsm_agent.rounds import close_round, merge_results, noted
+from fsm_agent.offer import offered_tools
+from fsm_agent.rounds import close_round, merge_results, with_note
 from fsm_agent.states.base import Step
 from fsm_agent.tools.spec import Tool
 
@@ -49,7 +49,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if rung is Rung.ANSWER:
         reason = ctx.cause.reason if ctx.cause is not None else ""
         note = ctx.texts.answer_now.format(because=ctx.texts.because.get(reason, ""))
-        after = noted(close_round(ctx), note)
+        after = with_note(close_round(ctx), note)
         return Step(Event.ANSWER_FORCED, after.change(forced=True, failure=None, attempt=1))
     return Step(Event.EXHAUSTED, ctx)
 
@@ -79,14 +79,14 @@ def _changed(ctx: Context, failure: Failure) -> Context:
     if ctx.setup.withhold and failure.of == "tool":
         failed = {result.call_id for result in ctx.results if not result.ok and result.executed}
         after = after.change(withheld=ctx.withheld | {call.tool for call in ctx.asked if call.id in failed})
-    return noted(after, _strategy(after, failure))
+    return with_note(after, _strategy(after, failure))
 
 
 def _simplified(ctx: Context, failure: Failure) -> Context:
     """The context in which only the simpler tools are left."""
     after = ctx.change(rungs=ctx.rungs | {Rung.SIMPLER})
-    names = ", ".join(offered(after))
-    return noted(after, ctx.texts.simpler.format(failed=failure.what, error=failure.error, tools=names))
+    names = ", ".join(offered_tools(after))
+    return with_note(after, ctx.texts.simpler.format(failed=failure.what, error=failure.error, tools=names))
 
 
 def _pending(ctx: Context) -> tuple[tuple[Pending, ...], str]:
@@ -112,7 +112,7 @@ def _known_to(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strategy(ctx: Context, failure: Failure) -> str:
-    texts, names = ctx.texts, ", ".join(offered(ctx))
+    texts, names = ctx.texts, ", ".join(offered_tools(ctx))
     if failure.of == "reply":
         return texts.strategy_reply.format(count=ctx.failures, error=failure.error.rstrip(".。"), tools=names)
     return texts.strategy.format(failed=failure.what, error=failure.error, tools=names)

@@ -9,7 +9,7 @@ from fsm_agent.alphabet import Event
 from fsm_agent.context import Context
 from fsm_agent.effects import CallTools, Doubted, Outcome, Result, Returned
 from fsm_agent.ladder import due_again
-from fsm_agent.rounds import kept, runnable
+from fsm_agent.rounds import runnable, with_results
 from fsm_agent.states.base import Step, unexpected
 
 EVENTS: Final = frozenset({Event.EXECUTED, Event.DOUBTED})
@@ -35,7 +35,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         return _doubted(ctx, outcome)
     if not isinstance(outcome, Returned):
         raise unexpected("EXECUTE", outcome)
-    return Step(Event.EXECUTED, kept(ctx, outcome.results, outcome.at))
+    return Step(Event.EXECUTED, with_results(ctx, outcome.results, outcome.at))
 
 
 def _doubted(ctx: Context, outcome: Doubted) -> Step:
@@ -48,11 +48,11 @@ def _doubted(ctx: Context, outcome: Doubted) -> Step:
             )
             for one in doubtful
         ]
-        return Step(Event.DOUBTED, kept(ctx, (*outcome.results, *unknown), outcome.at))
+        return Step(Event.DOUBTED, with_results(ctx, (*outcome.results, *unknown), outcome.at))
     # What an attempt before this one gave is no result of the call any more, and the round is open again.
     again = {(call.id, call.tool) for call in doubtful}
     results = tuple(result for result in ctx.results if (result.call_id, result.tool) not in again)
-    known = kept(ctx.change(results=results, round=None), outcome.results, outcome.at)
+    known = with_results(ctx.change(results=results, round=None), outcome.results, outcome.at)
     marked = {call.id: replace(call, doubt=True, needs_approval=True, approved=False) for call in doubtful}
     calls = tuple(marked.get(call.id, call) for call in ctx.calls)
     return Step(Event.DOUBTED, known.change(calls=calls))

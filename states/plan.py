@@ -17,8 +17,8 @@ from fsm_agent.history import correction, estimate_text
 from fsm_agent.memory.summary import summary_block
 from fsm_agent.memory.views import is_round
 from fsm_agent.prompt import (
+    blocks_to_summarise,
     estimate_prompt,
-    leaving,
     prompt_of,
     room_for_summary,
     smaller_room,
@@ -26,7 +26,7 @@ from fsm_agent.prompt import (
     usable_tokens,
 )
 from fsm_agent.reflecting import reading_of, reflection_call, reflection_due
-from fsm_agent.rounds import noted
+from fsm_agent.rounds import with_note
 from fsm_agent.states.base import Step, unexpected
 
 EVENTS: Final = frozenset(
@@ -46,7 +46,7 @@ def enter(ctx: Context) -> CallModel | None:
     """The model call with its prompt, or None when the call would overrun the budget; first a summary of what leaves the memory."""
     limits, left = ctx.limits, ctx.time_left
     timeout = limits.model_timeout if left is None else max(min(limits.model_timeout, left), 0.001)
-    gone = leaving(ctx)
+    gone = blocks_to_summarise(ctx)
     if gone is not None:
         return summary_call(ctx, gone, timeout)
     if reflection_due(ctx):
@@ -78,7 +78,7 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
     if isinstance(outcome, ModelFailed) and outcome.gives_way and ctx.gave_way < MOST_GIVEN_WAY:
         more = ctx.change(**_called(ctx, outcome), gave_way=ctx.gave_way + 1, setback=_error(outcome))
         return Step(Event.GAVE_WAY, more)
-    gone = leaving(ctx)
+    gone = blocks_to_summarise(ctx)
     if gone is not None:
         return _summarised(ctx, gone, outcome)
     if reflection_due(ctx):
@@ -163,7 +163,7 @@ def _reflected(ctx: Context, outcome: Replied | ModelFailed) -> Step:
     if isinstance(said, str):
         return Step(Event.REFLECTION_FAILED, after.change(setback=said))
     if said.go_on and said.next_tool is not None:
-        after = noted(after, ctx.texts.next_tool.format(tool=said.next_tool))
+        after = with_note(after, ctx.texts.next_tool.format(tool=said.next_tool))
     return Step(Event.REFLECTED, after.change(go_on=said.go_on))
 
 

@@ -12,7 +12,7 @@ from fsm_agent.dialects.base import Answer, Calls, Empty, Purpose, Requested, Th
 from fsm_agent.dialects.repair import Malformed, parse_arguments, resolve_name, sanitise_name
 from fsm_agent.effects import Call, Outcome, Replied
 from fsm_agent.history import minted_id
-from fsm_agent.offer import offered
+from fsm_agent.offer import offered_tools
 from fsm_agent.policy_state import within_policy
 from fsm_agent.repeats import is_repeated, times_seen
 from fsm_agent.rounds import runnable
@@ -128,7 +128,7 @@ def _checked(ctx: Context, call_id: str, requested: Requested, *, hidden: bool =
     """One call with everything known about it: refused with a reason that the model can act on, or ready to run."""
     tools = ctx.setup.tools
     names = tools.names()
-    left = offered(ctx)
+    left = offered_tools(ctx)
     name = requested.name if hidden else resolve_name(requested.name, names)
     tool = None if name is None else tools.resolve(name)
     fault = requested.arguments if isinstance(requested.arguments, Malformed) else None

@@ -9,7 +9,7 @@ from fsm_agent.definition import check_keywords, of_kinds
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.limits import Limits
-from fsm_agent.models import capped, patient
+from fsm_agent.models import capped, with_local_timeout
 from fsm_agent.profiles import profile
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
@@ -57,7 +57,10 @@ class Named:
             raise DefinitionError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")
         options = chosen.options({"limits": limits, **overrides})
         # By the name of the model, which is made an object below.
-        options |= {"dialect": dialect_for(options["dialect"], model), "limits": patient(model, options["limits"])}
+        options |= {
+            "dialect": dialect_for(options["dialect"], model),
+            "limits": with_local_timeout(model, options["limits"]),
+        }
         asked = capped(model, max_tokens or chosen.max_tokens, base_url=base_url)
         made: Any = cls
         return cast(Self, made(asked, chosen.tools(None) if tools is None else tools, **options))

@@ -27,7 +27,7 @@ from fsm_agent.effects import (
 )
 from fsm_agent.effects import Call as CheckedCall
 from fsm_agent.errors import DefinitionError
-from fsm_agent.failures import failed
+from fsm_agent.failures import model_failure
 from fsm_agent.perform_tools import failed_result, returned_result
 from fsm_agent.replies import read_message
 from fsm_agent.testing.model import DEFAULT_USAGE
@@ -64,7 +64,7 @@ def replied(given: Any, *, at: float = 0.0) -> Replied | ModelFailed:
         return given
     if isinstance(given, Exception) or (isinstance(given, type) and issubclass(given, Exception)):
         error = given() if isinstance(given, type) else given
-        return failed(error, at=at, wall=0.0, estimate=0)
+        return model_failure(error, at=at, wall=0.0, estimate=0)
     if isinstance(given, AIMessage):
         return read_message(given, estimate=0, cap=None, at=at)
     reply = as_reply(given)

@@ -13,7 +13,7 @@ from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.memory.rebuilt import told
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.redact import redact_text
-from fsm_agent.rounds import answer_message, closed
+from fsm_agent.rounds import answer_message, closed_history
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import Folded
 
@@ -68,6 +68,6 @@ def spoken(folded: Folded) -> tuple[AnyMessage, ...]:
     """The messages of this turn so far, as the result of the run has them: none is left out for a summary."""
     ctx = folded.ctx
     executing = bool(folded.transitions) and folded.transitions[-1].source is State.EXECUTE
-    history = closed(ctx, executing=executing) if folded.state in TERMINAL else ctx.blocks
+    history = closed_history(ctx, executing=executing) if folded.state in TERMINAL else ctx.blocks
     messages = told([one for one in unsummarised(history) if one.turn == ctx.turn], None)
     return (*messages, *([] if folded.answer is None else [answer_message(ctx, folded.answer)]))

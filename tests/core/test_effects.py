@@ -29,7 +29,7 @@ from fsm_agent.effects import (
     Returned,
     Usage,
 )
-from fsm_agent.failures import words_of
+from fsm_agent.failures import error_text
 from fsm_agent.replies import read_message
 from fsm_agent.trail.entries import written
 from tests.core.recorded import read, recorded
@@ -154,4 +154,4 @@ def test_usage_adds_up_field_by_field(parts: list[Usage]) -> None:
 
 def test_of_an_error_that_quotes_a_whole_page_only_the_beginning_is_read() -> None:
     """To search megabytes for secrets takes seconds, in which the run could not be stopped."""
-    assert words_of(ValueError("x" * 1_000_000)) == "x" * 20_000
+    assert error_text(ValueError("x" * 1_000_000)) == "x" * 20_000

@@ -23,7 +23,7 @@ from fsm_agent import Event, Limits, Status, StopReason, tool
 from fsm_agent import agent as agent_module
 from fsm_agent.effects import ModelFailed
 from fsm_agent.errors import ModelError
-from fsm_agent.failures import failed, retry_after
+from fsm_agent.failures import model_failure, retry_after
 from fsm_agent.testing import FakeClock, ScriptedModel, call, fault, forever, server
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.changes import Change
@@ -304,7 +304,7 @@ def test_r04_of_a_server_that_is_not_there_the_result_says_which_and_why() -> No
 
 def test_r04_the_code_in_an_error_that_is_a_mapping_counts() -> None:
     """So LangChain raises the error that a server sent as the body of a reply with status 200."""
-    wrong = failed(ValueError({"message": "no such model", "code": 404}), at=0.0, wall=0.0, estimate=1)
+    wrong = model_failure(ValueError({"message": "no such model", "code": 404}), at=0.0, wall=0.0, estimate=1)
     assert isinstance(wrong, ModelFailed)
     assert (wrong.status, wrong.retryable) == (404, False)
 
@@ -317,7 +317,7 @@ def test_r04_a_server_is_named_once_with_the_port_that_was_written(url: str, sai
     """A connection that failed says where to, and its cause only where that says more."""
     error = httpx.ConnectError("down", request=httpx.Request("GET", url))
     error.__class__ = type("ConnectionFailed", (httpx.ConnectError,), {})
-    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    told = model_failure(error, at=0.0, wall=0.0, estimate=1)
     assert isinstance(told, ModelFailed)
     assert told.message == said
 
@@ -333,7 +333,7 @@ def test_r04_a_server_is_named_once_with_the_port_that_was_written(url: str, sai
 )
 def test_r04_a_reply_that_broke_off_has_cost_its_prompt(error: Exception, paid: int) -> None:
     """A server that had begun to answer is paid for what it read; one that had not is not."""
-    told = failed(error, at=0.0, wall=0.0, estimate=7)
+    told = model_failure(error, at=0.0, wall=0.0, estimate=7)
     assert isinstance(told, ModelFailed)
     assert (told.usage.total, told.usage.estimated) == (paid, paid)
 
@@ -342,7 +342,7 @@ def test_r04_a_reply_that_was_no_message_has_cost_its_prompt() -> None:
     """It came whole, with status 200, and the client could make nothing of it."""
     error = ValueError("no message")
     error.response = httpx.Response(200)  # type: ignore[attr-defined] # as clients do
-    told = failed(error, at=0.0, wall=0.0, estimate=7)
+    told = model_failure(error, at=0.0, wall=0.0, estimate=7)
     assert isinstance(told, ModelFailed)
     assert (told.usage.total, told.status, told.retryable) == (7, None, True)
 
@@ -354,7 +354,7 @@ def test_r04_an_error_in_an_error_without_end_is_told() -> None:
         body = {"error": body}
     error = ValueError("bad")
     error.body = body  # type: ignore[attr-defined] # as clients do
-    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    told = model_failure(error, at=0.0, wall=0.0, estimate=1)
     assert isinstance(told, ModelFailed)
     assert told.message == "bad"
 
@@ -363,7 +363,7 @@ def test_r04_a_prompt_that_is_too_long_is_not_sent_again_as_it_is() -> None:
     """Some servers call it an error of their own, which would pass."""
     error = ValueError("the request exceeds the context size: n_prompt_tokens: 513, n_ctx: 512")
     error.status_code, error.code = 500, "exceed_context_size_error"  # type: ignore[attr-defined] # as clients do
-    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    told = model_failure(error, at=0.0, wall=0.0, estimate=1)
     assert isinstance(told, ModelFailed)
     assert (told.overflow, told.retryable, told.context_tokens, told.prompt_tokens) == (True, False, 512, 513)
 
@@ -387,14 +387,14 @@ def test_r04_a_code_that_says_hopeless_counts_without_a_status() -> None:
     """In the midst of a stream an error has a code, but no status."""
     error = ValueError("no quota")
     error.code = "insufficient_quota"  # type: ignore[attr-defined] # as clients do
-    told = failed(error, at=0.0, wall=0.0, estimate=1)
+    told = model_failure(error, at=0.0, wall=0.0, estimate=1)
     assert isinstance(told, ModelFailed)
     assert not told.retryable
 
 
 def test_r04_a_prompt_that_langchain_calls_too_long_is_an_overflow() -> None:
     """LangChain has a class for it, whatever the words and the status."""
-    told = failed(ContextOverflowError("too much"), at=0.0, wall=0.0, estimate=1)
+    told = model_failure(ContextOverflowError("too much"), at=0.0, wall=0.0, estimate=1)
     assert isinstance(told, ModelFailed)
     assert (told.overflow, told.retryable) == (True, False)
 
