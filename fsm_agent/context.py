@@ -28,10 +28,21 @@ __all__ = ["Cause", "Context", "Failure", "Pending", "Seen", "Setup"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setup:
-    """What an agent is: limits, tools and their policy, dialect, memory, system text, ladder. Shared by all runs, never changed by one.
+    """What an agent is. Shared by all its runs, never changed by one.
 
-    `simpler` are the names of the tools that the rung of that name leaves; `withhold` says whether a change of strategy withholds the
-    tool that keeps failing.
+    Attributes:
+        limits: The numbers that guards compare with.
+        tools: The tools that the model may call.
+        dialect: How the model is asked and read.
+        memory: What the model sees of the history.
+        system: The system text, None for the default of the run's language.
+        ladder: The rungs, in the order in which they are tried.
+        simpler: Names of the tools that the rung "simpler" leaves.
+        withhold: True when a change of strategy takes away the tool that keeps failing.
+        temperature: That of model calls, None for the model's own.
+        policy: Which tool may be called where in a run, None for any anywhere.
+        reflect: When the model is asked whether to go on, None for never.
+        memo: Values derived from the other fields, kept because making them costs; never part of a decision.
     """
 
     limits: Limits
@@ -98,12 +109,75 @@ class Pending:
 class Context:
     """Everything that the next decision depends on. Times are seconds since the run began; counts start at 0.
 
-    `reported` is, by signature, what is told of a call that may have taken effect: that its outcome is unknown, or what a person says it
-    gave.
-    In a fork, `seed` is the run that it came from, and `guarded` are the signatures of the calls that were made there, each with the
-    transition from which on a call like it needs approval. `position` is where the run stands in the tool policy, () before the first call
-    and without a policy. `rungs` are those that are taken once, and `withheld` the tools that were taken away. `useful_steps` are
-    those with a new tool result, the newest of them number `useful_at`. `own` is what states of one's own keep.
+    Attributes:
+        setup: The definition of the agent.
+        run_id: Names the run, and its trail.
+        task: The text of the current task.
+        language: What the model is spoken to in.
+        thread_id: The conversation that the run belongs to, None without one.
+        system: The system text that came with the task, None without one.
+        turn: Which user turn of the conversation this run is, from 0.
+
+        history: The blocks before the open round.
+        round: The newest round or note; it joins `history` with the next reply.
+        seq: Transitions so far.
+        step: Steps so far: rounds that began with a model call. A call that forces the answer is none.
+        at: When the newest outcome came.
+        waited: Seconds that the run waited for a person, which the deadline does not count.
+
+        usage: Tokens of all model calls, those of summaries and reflections too.
+        model_calls: Model calls made, failed ones too.
+        tool_calls: Tool calls executed, retries too.
+        prompt_factor: What estimates of prompts are multiplied by, as the server or the token counter counted the newest one.
+        room: Tokens that the view of the history is cut to since a server refused a larger prompt, None before that.
+        overflows: How often a prompt was refused as too large.
+        gave_way: How often a request was made again without something that the server refuses.
+        summary_failed_at: Rounds in the history when a summary failed last, 0 when none has since the newest summary.
+        reflections: How often the model was asked to reflect.
+        reflected_at: The step after which that was last.
+        go_on: What the model said then: False stops the run.
+        setback: What went wrong beside `failure` (a prompt refused, a summary, a fallback's arguments), for the record of a transition.
+
+        failures: Failures in a row; one success ends them.
+        successes: Batches of calls in a row with a success among them.
+        idle_steps: Steps in a row without a new tool result.
+        useful_steps: Steps with a new tool result, in the whole run.
+        useful_at: The newest of them.
+        nudges: How often the model was told that its reply was empty.
+        degradations: Rungs of the ladder that were taken.
+        fallbacks: The fallbacks that were tried, as `fsm_agent.ladder.rung_key` names them.
+        rungs: The rungs that are taken once, and were.
+        withheld: Names of the tools that were taken away.
+        attempt: Which attempt at a model call or a batch this is, from 1.
+        failure: The newest failure, None when a reply has come since.
+
+        reply: The newest reply.
+        pending: Calls on their way to VALIDATE that did not come from the model.
+        asked: The calls of the reply, as VALIDATE left them.
+        calls: The calls that the run is about to make, or has made: those of `asked`, as edited or replaced by fallbacks.
+        results: Results of the open round, one a call: the newest.
+        fresh: Results that OBSERVE has not looked at yet, one for each attempt.
+        call_ids: Ids of the calls of this run and its conversation; a new call gets another one.
+        note: What the model is told of a reply without usable calls.
+        note_kind: Why it is told that: "empty", "thought", "malformed", "truncated" and so on.
+        seen: By signature, how often in a row a call gave the same result.
+        recent: The newest (signature, result digest) pairs, in which cycles are looked for.
+        learned: The (tool, result digest) pairs of all successes: what is not among them is progress.
+        done: The calls of this run that succeeded, with their results.
+        position: Where the run stands in the tool policy; () before the first call, and without a policy.
+        denied: Signatures of the calls that a person refused.
+        reported: By signature, what is told of a call that may have taken effect: that its outcome is unknown, or what a person says.
+        guarded: In a fork, by signature, the transition from which on a call needs approval, as the original run has made it.
+        seed: In a fork, the id of the run that it came from; "" otherwise.
+        stop_requested: True when a person refused a call and asked to stop the run.
+
+        own: What states of one's own keep, as plain JSON data.
+
+        cause: Why the run left the ordinary path, None as long as it has not.
+        forced: True once an answer is forced.
+        answer: The answer, None before it is there.
+        repairs: What was repaired in the newest reply, by name.
+        limits: Those of `setup`.
     """
 
     setup: Setup = field(compare=False, repr=False)
