@@ -12,14 +12,23 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from fsm_agent.alphabet import TERMINAL, State
 from fsm_agent.clock import Clock, SystemClock
 from fsm_agent.context import Context, Setup
-from fsm_agent.definition import known, limits_of, memory_of, of_kinds, reflect_of, rungs_of, simpler_of, temperature_of
+from fsm_agent.definition import (
+    check_types,
+    checked_names,
+    limits_of,
+    memory_of,
+    reflect_of,
+    rungs_of,
+    simpler_of,
+    temperature_of,
+)
 from fsm_agent.diagrams.drawable import Drawable
 from fsm_agent.dialects import Dialect, check_names, dialect_for
-from fsm_agent.driver import Driven, driven_to_end, relayed
+from fsm_agent.driver import Driven, adriven_to_end, driven_to_end, relayed
 from fsm_agent.effects import Decision
 from fsm_agent.errors import DefinitionError, RunError
 from fsm_agent.history import Block, block, call_ids
-from fsm_agent.inputs import AgentInput, Asked, Ids, aconfig_of, asked, config_of, ids_of, read_input
+from fsm_agent.inputs import AgentInput, Ids, NewRun, aconfig_of, config_of, ids_of, new_run, read_input
 from fsm_agent.jobs import Job
 from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
@@ -125,11 +134,10 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         origin: Mapping[str, Any] | None = None,
         cut_marker: str | None = None,
     ) -> None:
-        of_kinds(
-            tools=tools, system=system, recall=recall, ladder=ladder, simpler=simpler, withhold=withhold, table=table
-        )
-        of_kinds(conversations=conversations, chain=chain, cipher=cipher, approve=approve, base_url=base_url, name=name)
-        of_kinds(clock=clock, logger=logger, observers=observers, origin=origin, cut_marker=cut_marker)
+        check_types(tools=tools, system=system, recall=recall, ladder=ladder, simpler=simpler, withhold=withhold)
+        check_types(table=table, conversations=conversations, chain=chain, cipher=cipher, approve=approve)
+        check_types(base_url=base_url, name=name, clock=clock, logger=logger, observers=observers)
+        check_types(origin=origin, cut_marker=cut_marker)
         self.name = name
         self.limits = with_local_timeout(model, limits_of(limits))
         self.tools = tools if isinstance(tools, Registry) else Registry(tools or ())
@@ -159,7 +167,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         asking.check(self.tools.names())
         performer = Performer(asking, ToolPerformer(self.tools, cut_marker), approve)
         if language is not None:
-            known("language", [language], get_args(Language))
+            checked_names("language", [language], get_args(Language))
         self._language = language
         self._clock: Clock = SystemClock() if clock is None else clock
         self._observers: tuple[Observer, ...] = (StructlogObserver(logger), *observers)
@@ -212,7 +220,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
 
     async def ainvoke(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> RunResult:
         """`invoke` on the event loop. Cancelling the await stops the run at once; the run ends as cancelled."""
-        return await _alast(self._astart(input, config, kwargs, streaming=False))
+        return await adriven_to_end(self._astart(input, config, kwargs, streaming=False))
 
     def stream(self, input: AgentInput, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
         """Run the task and yield each `Transitioned` as it happens, `Token`s while the model writes, and last the `RunResult`."""
@@ -282,7 +290,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             self._runner.put_back(slot)
             raise
         items = self._runner.arun(run, trace, outcome)
-        return await _alast(aremembering(self._recall, run, items))
+        return await adriven_to_end(aremembering(self._recall, run, items))
 
     @property
     def journal(self) -> Journal:
@@ -298,7 +306,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         without arguments, nothing pauses any more. Returns the agent.
         """
         steps: tuple[Any, ...] = (after_step,) if isinstance(after_step, int) else tuple(after_step)
-        wanted = frozenset(State.named(state) for state in known("state", states, self.machine.states))
+        wanted = frozenset(State.named(state) for state in checked_names("state", states, self.machine.states))
         if wanted & TERMINAL or not all(isinstance(step, int) and step >= 1 for step in steps):
             raise DefinitionError("pause before a state that is not terminal, or after a step (counted from 1)")
         self._pauses = Pauses(wanted, frozenset(steps)) if wanted or steps else NO_PAUSES
@@ -348,12 +356,12 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             async for item in items:
                 yield item
 
-    def _asked(self, given: AgentInput, ids: Ids) -> Asked:
+    def _asked(self, given: AgentInput, ids: Ids) -> NewRun:
         fitting(self.policy, self.tools)
-        return asked(given, ids, language=self._language, dialect=self.setup.dialect)
+        return new_run(given, ids, language=self._language, dialect=self.setup.dialect)
 
     def _begin(
-        self, setup: Setup, new: Asked, stored: Sequence[Block], recalled: Sequence[str], *, streaming: bool
+        self, setup: Setup, new: NewRun, stored: Sequence[Block], recalled: Sequence[str], *, streaming: bool
     ) -> Run:
         earlier = stored or new.brought
         turn = earlier[-1].turn + 1 if earlier else 0
@@ -387,11 +395,3 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             pauses=self._pauses,
             trail=None if self._journal is None else self._journal.begin(ctx),
         )
-
-
-async def _alast(items: AsyncIterator[StreamItem]) -> RunResult:
-    result: RunResult | None = None
-    async for item in items:
-        result = item if isinstance(item, RunResult) else None
-    assert result is not None, "the last item is the result"
-    return result

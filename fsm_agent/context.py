@@ -13,7 +13,7 @@ from typing import Any, Self
 from fsm_agent.alphabet import StopReason
 from fsm_agent.dialects.base import Dialect, Done
 from fsm_agent.effects import NO_USAGE, Call, RawCall, Replied, Result, Usage
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 from fsm_agent.history import Block
 from fsm_agent.language import Language, Texts, texts_for
 from fsm_agent.limits import Limits
@@ -70,7 +70,7 @@ class Failure:
     retry_after: float | None = None
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Seen:
     """How often in a row a signature was executed with the same result digest, and what was known before the newest execution."""

@@ -24,10 +24,10 @@ from fsm_agent.tools.spec import Tool
 
 __all__ = [
     "check_keywords",
-    "known",
+    "check_types",
+    "checked_names",
     "limits_of",
     "memory_of",
-    "of_kinds",
     "reflect_of",
     "rungs_of",
     "simpler_of",
@@ -101,7 +101,7 @@ _KINDS: Final[Mapping[str, tuple[Fits, str]]] = {
 """By argument: what fits there, and what to give."""
 
 
-def of_kinds(**given: Any) -> None:
+def check_types(**given: Any) -> None:
     """Raises `DefinitionError` for the first argument of another kind than is meant. None is for one that was left out."""
     for name, value in given.items():
         fits, wanted = _KINDS[name]
@@ -121,7 +121,7 @@ def _check_observer(given: Any) -> None:
         )
 
 
-def known(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, ...]:
+def checked_names(what: str, given: Iterable[str], every: Iterable[str]) -> tuple[str, ...]:
     """The names in `given`, each once, in order. Raises `DefinitionError` for one that is not among `every`."""
     names, there = tuple(dict.fromkeys(given)), tuple(every)
     for name in names:
@@ -183,7 +183,7 @@ def rungs_of(ladder: Iterable[str] | None, simpler: tuple[str, ...], *, withhold
     """The rungs in their order, by default `LADDER`. Raises `DefinitionError` for an unknown one, and for a rung or setting alone."""
     if ladder is None:
         return LADDER
-    rungs = known("rung of the ladder", ladder, Rung)
+    rungs = checked_names("rung of the ladder", ladder, Rung)
     if Rung.SIMPLER in rungs and not simpler:
         raise DefinitionError(
             'the ladder has the rung "simpler", and no tools for it: name them, as in simpler=["calculator"]'
@@ -199,7 +199,7 @@ def rungs_of(ladder: Iterable[str] | None, simpler: tuple[str, ...], *, withhold
 
 def simpler_of(simpler: Iterable[str | Tool], tools: Registry) -> tuple[str, ...]:
     """The names of the simpler tools. Raises `DefinitionError` for one that is not among the agent's tools."""
-    return known("simpler tool", [one.name if isinstance(one, Tool) else one for one in simpler], tools.names())
+    return checked_names("simpler tool", [one.name if isinstance(one, Tool) else one for one in simpler], tools.names())
 
 
 def temperature_of(given: Temperature) -> Temperature:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from functools import partial
 from inspect import GEN_RUNNING, getgeneratorstate
 from math import inf
@@ -19,12 +19,12 @@ from queue import Empty
 from typing import Any, Final
 
 from fsm_agent import workers
-from fsm_agent.jobs import CANCEL, GLANCE, HERE, CancelRequested, Here, TimedOut, Work, waiting
+from fsm_agent.jobs import CALLER_THREAD, CANCEL, GLANCE, CallerThread, CancelRequested, TimedOut, Work, waiting
 from fsm_agent.records import RunResult, Token, Transitioned
 
-__all__ = ["Driven", "driven_to_end", "relayed"]
+__all__ = ["Driven", "adriven_to_end", "driven_to_end", "relayed"]
 
-Driven = Generator[Transitioned | RunResult | Work | Here, Any, None]
+Driven = Generator[Transitioned | RunResult | Work | CallerThread, Any, None]
 """A run that asks for the work that it needs, and is told by `send` or `throw` what came of it."""
 _DONE: Final = "done"
 _RAISED: Final = "raised"
@@ -42,6 +42,15 @@ def driven_to_end(items: Driven) -> RunResult:
         if getgeneratorstate(items) != GEN_RUNNING:
             items.close()
         raise
+    assert result is not None, "the last item is the result"
+    return result
+
+
+async def adriven_to_end(items: AsyncIterator[Transitioned | Token | RunResult]) -> RunResult:
+    """The last of `items`, which drive themselves on the event loop."""
+    result: RunResult | None = None
+    async for item in items:
+        result = item if isinstance(item, RunResult) else None
     assert result is not None, "the last item is the result"
     return result
 
@@ -88,7 +97,7 @@ def relayed(items: Driven, first: Work | None = None) -> Generator[Transitioned 
                     advance = partial(items.throw, error)
                 else:
                     advance = partial(items.send, done)
-            elif item is not HERE:
+            elif item is not CALLER_THREAD:
                 yield item
     finally:
         items.close()
@@ -185,7 +194,7 @@ class _Stretch:
         """Drive the run until it is taken, has to go on on the caller's thread, or raises."""
         item: Any = self._work
         try:
-            while item is not HERE:
+            while item is not CALLER_THREAD:
                 item = self._after(item) if type(item) is Work else next(self._items)
                 if item is None:
                     return

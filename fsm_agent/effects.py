@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from langchain_core.messages import AnyMessage
 from pydantic import Field, TypeAdapter
 
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 
 __all__ = [
     "CAP_REACHED",
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens. `estimated` is how many of `total` were estimated because the server did not say."""
@@ -89,7 +89,7 @@ def _in_order(value: Any) -> Any:
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class RawCall:
     """A tool call as the model (or a person, or the ladder) asked for it. `arguments` is text where the text is known.
@@ -106,7 +106,7 @@ class RawCall:
             object.__setattr__(self, "arguments", _in_order(self.arguments))
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A tool call after VALIDATE. With `refusal` set it is never executed: the refusal is its result.
@@ -136,7 +136,7 @@ class Call:
         return hashlib.sha256(shown.encode()).hexdigest()
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What one call gave. `text` is what the model reads (capped); `full` is the whole text when `text` was cut, else None.
@@ -193,7 +193,7 @@ class Answer:
 Decision = Approve | Edit | Deny | Answer
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallModel:
     """Ask the model. `tools` are the names offered; `purpose` "answer" offers none.
@@ -213,7 +213,7 @@ class CallModel:
     kind: Literal["call_model"] = "call_model"
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTools:
     """Execute these calls, at most `parallel` at a time, none longer than `timeout` nor than `time_left` seconds.
@@ -250,7 +250,7 @@ class AskHuman:
 Effect = CallModel | CallTools | Wait | AskHuman
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
     """The model's finished reply, strictly re-read.
@@ -308,7 +308,7 @@ class ModelFailed:
     kind: Literal["model_failed"] = "model_failed"
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """The results of a batch, in the order of its calls."""

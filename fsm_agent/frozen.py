@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, fields
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-__all__ = ["quick"]
+__all__ = ["fast_init"]
 
 _LEFT_OUT: Final = object()
 
@@ -21,7 +21,7 @@ class _Dataclass(Protocol):
 T = TypeVar("T", bound=_Dataclass)
 
 
-def quick(kind: type[T]) -> type[T]:
+def fast_init(kind: type[T]) -> type[T]:
     """Give a frozen dataclass with slots a constructor that means the same: as quick for two fields, twice as quick from six on.
 
     While it is filled, the new value is of a class with the same slots that is not frozen; nobody else has seen it yet. Raises `TypeError`

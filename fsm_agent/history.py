@@ -14,12 +14,12 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 
 __all__ = [
     "THOUGHTS",
     "Block",
-    "Mould",
+    "MessageTemplate",
     "block",
     "call_ids",
     "correction",
@@ -43,7 +43,7 @@ _IMAGE_TOKENS = 1_000
 _FACTOR_RANGE = (0.5, 4.0)
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Block:
     """Messages that belong together. `tokens` is their estimate; `turn` counts the user turns of the conversation from 0."""
@@ -152,7 +152,7 @@ def correction(counted: float, estimated: float) -> float:
     return min(max(counted / estimated, low), high)
 
 
-class Mould(Generic[M]):
+class MessageTemplate(Generic[M]):
     """Makes messages like one that pydantic has validated, with other words in it: a step makes three, and validation is most of the cost.
 
     The words must be of the field's own type, text ASCII (pydantic refuses text that is no UTF-8); lists and dicts are never shared.

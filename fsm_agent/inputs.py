@@ -22,7 +22,7 @@ from fsm_agent.tools.call import current_call
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.visible import checked_id
 
-__all__ = ["AgentInput", "Asked", "Ids", "Task", "aconfig_of", "asked", "config_of", "ids_of", "read_input"]
+__all__ = ["AgentInput", "Ids", "NewRun", "Task", "aconfig_of", "config_of", "ids_of", "new_run", "read_input"]
 
 AgentInput = str | Mapping[str, Any] | Sequence[Any] | PromptValue | BaseMessage
 """A task as text, a message, messages that end with the user's, a prompt value, or `{"task" | "input" | "messages": ...}`.
@@ -50,7 +50,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class NewRun:
     """What a caller wants of a new run: the task, the ids, the language, and the earlier turns as blocks."""
 
     task: Task
@@ -114,7 +114,7 @@ def _has_earlier(value: AgentInput) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def asked(value: AgentInput, ids: Ids, *, language: Language | None, dialect: Dialect) -> Asked:
+def new_run(value: AgentInput, ids: Ids, *, language: Language | None, dialect: Dialect) -> NewRun:
     """What `value` and the ids of `ids_of` ask for; without a `language` it is that of the task. Nothing is taken for it yet.
 
     Raises `RunError`.
@@ -122,7 +122,7 @@ def asked(value: AgentInput, ids: Ids, *, language: Language | None, dialect: Di
     task = read_input(value)
     spoken = language or detect_language(task.text)
     run_id, thread_id = ids
-    return Asked(
+    return NewRun(
         task=task,
         run_id=checked_id("the run id", run_id or str(uuid.uuid4())),
         thread_id=None if thread_id is None else checked_id("the thread_id", thread_id),

@@ -23,12 +23,12 @@ from fsm_agent.effects import Result
 from fsm_agent.language import Language
 
 __all__ = [
+    "CALLER_THREAD",
     "CANCEL",
     "GLANCE",
-    "HERE",
+    "CallerThread",
     "CancelRequested",
     "Emit",
-    "Here",
     "Job",
     "TimedOut",
     "Work",
@@ -58,13 +58,13 @@ GLANCE: Final = 1.0
 """Seconds that the thread of a caller waits at most at once: a signal that arrives in the moment before a wait is seen only after it."""
 
 
-class Here(Enum):
+class CallerThread(Enum):
     """Asks whoever drives a run to go on with it on the thread of the caller: for code that a user may have tied to it."""
 
     HERE = "here"
 
 
-HERE: Final = Here.HERE
+CALLER_THREAD: Final = CallerThread.HERE
 
 
 @dataclass(slots=True, kw_only=True)

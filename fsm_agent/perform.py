@@ -27,7 +27,7 @@ from fsm_agent.effects import (
     Waited,
 )
 from fsm_agent.errors import RunError
-from fsm_agent.jobs import HERE, CancelRequested, Here, Job, Work, in_thread, on_task
+from fsm_agent.jobs import CALLER_THREAD, CallerThread, CancelRequested, Job, Work, in_thread, on_task
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.review import decision_error
@@ -51,7 +51,7 @@ class Performer:
         """True when there is somebody to ask at once."""
         return self._approve is not None
 
-    def perform(self, effect: Effect, job: Job) -> Generator[Work | Here, Any, Outcome | None]:
+    def perform(self, effect: Effect, job: Job) -> Generator[Work | CallerThread, Any, Outcome | None]:
         """The outcome of `effect`; None when it asks a person and nobody is there to answer, so that the run is suspended."""
         try:
             job.check()
@@ -65,7 +65,7 @@ class Performer:
                     job.check()
                     return Waited(job.now())
                 case AskHuman():
-                    yield HERE
+                    yield CALLER_THREAD
                     return self._ask(effect, job)
         except CancelRequested as request:
             return Cancelled(str(request), job.now(), tuple(job.ended))

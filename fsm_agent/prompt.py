@@ -26,10 +26,10 @@ __all__ = [
     "prompt_of",
     "room_for_summary",
     "schema_texts",
-    "shown",
     "smaller_room",
     "summary_call",
     "usable_tokens",
+    "visible_blocks",
 ]
 
 _REQUEST_TOKENS: Final = 4
@@ -41,7 +41,7 @@ _SHARE_GUESSED: Final = 0.5
 """Of what was sent, when the server gives no numbers."""
 
 
-def shown(ctx: Context) -> tuple[Block, ...]:
+def visible_blocks(ctx: Context) -> tuple[Block, ...]:
     """What the memory shows of the history, cut to the room that the server has, once it has said that it has too little."""
     view = ctx.setup.memory.view(ctx.blocks)
     return view if ctx.room is None else fit(view, ctx.room, ctx.texts.cut_to_fit)
@@ -51,7 +51,7 @@ def prompt_of(ctx: Context, purpose: Purpose) -> Prompt:
     """What the dialect writes its messages from: the memory's view of the history, and the tools unless an answer is forced."""
     return Prompt(
         system=ctx.system_text,
-        blocks=shown(ctx),
+        blocks=visible_blocks(ctx),
         tools=_offered(ctx) if purpose == "plan" else (),
         purpose=purpose,
         texts=ctx.texts,
@@ -65,7 +65,7 @@ def estimate_prompt(ctx: Context, purpose: Purpose, view: Sequence[Block] | None
 
     `view` is what the memory shows, for a caller that has asked it already.
     """
-    blocks = shown(ctx) if view is None else view
+    blocks = visible_blocks(ctx) if view is None else view
     tokens = sum([one.tokens for one in blocks]) + _overhead(ctx, purpose)
     if not ctx.setup.dialect.native_tools:
         tokens += estimate_tokens(ctx.setup.dialect.remind(prompt_of(ctx, purpose)))
@@ -102,7 +102,7 @@ def blocks_to_summarise(ctx: Context) -> range | None:
         return found
     # Without the tools, which may change while the call is under way: what comes of it is read by the same question.
     cost = estimate_request(ctx, _summary_messages(ctx, found)) + int(
-        sum([one.tokens for one in shown(ctx)]) * ctx.prompt_factor
+        sum([one.tokens for one in visible_blocks(ctx)]) * ctx.prompt_factor
     )
     return found if ctx.usage.total + cost <= usable else None
 
@@ -151,7 +151,7 @@ def smaller_room(ctx: Context, outcome: ModelFailed, purpose: Purpose) -> int | 
     """
     if not outcome.overflow or ctx.overflows >= _MAX_OVERFLOWS:
         return None
-    view = shown(ctx)
+    view = visible_blocks(ctx)
     now = sum([one.tokens for one in view])
     room = int(now * _SHARE_GUESSED)
     if outcome.context_tokens and outcome.prompt_tokens:

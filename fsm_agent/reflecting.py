@@ -13,7 +13,7 @@ from fsm_agent.dialects.repair import Malformed, parse_arguments, split_thinking
 from fsm_agent.effects import CallModel, ModelFailed, Replied
 from fsm_agent.memory.summary import transcript
 from fsm_agent.offer import offered_tools
-from fsm_agent.prompt import estimate_request, shown, usable_tokens
+from fsm_agent.prompt import estimate_request, usable_tokens, visible_blocks
 
 __all__ = ["Reflection", "reading_of", "reflection_call", "reflection_due"]
 
@@ -41,7 +41,9 @@ def reflection_due(ctx: Context) -> bool:
     if usable is None:
         return True
     # Without the tools, which may change while the call is under way: what comes of it is read by the same question.
-    cost = estimate_request(ctx, _messages(ctx, ())) + int(sum([one.tokens for one in shown(ctx)]) * ctx.prompt_factor)
+    cost = estimate_request(ctx, _messages(ctx, ())) + int(
+        sum([one.tokens for one in visible_blocks(ctx)]) * ctx.prompt_factor
+    )
     return ctx.usage.total + cost <= usable
 
 
@@ -86,7 +88,9 @@ def _checked(said: Mapping[str, Any], tools: tuple[str, ...]) -> Reflection | st
 
 def _messages(ctx: Context, tools: tuple[str, ...]) -> tuple[AnyMessage, ...]:
     texts = ctx.texts
-    asked = texts.reflect_steps.format(task=ctx.task, steps=transcript(shown(ctx)), tools=", ".join(tools) or "-")
+    asked = texts.reflect_steps.format(
+        task=ctx.task, steps=transcript(visible_blocks(ctx)), tools=", ".join(tools) or "-"
+    )
     return (SystemMessage(texts.reflect), HumanMessage(asked))
 
 

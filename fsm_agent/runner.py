@@ -16,7 +16,7 @@ from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest
 from fsm_agent.effects import CallModel, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.history import Block
-from fsm_agent.jobs import HERE, Here, Work, claimed_in_thread
+from fsm_agent.jobs import CALLER_THREAD, CallerThread, Work, claimed_in_thread
 from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, broken_off, left_behind, withdrawn
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
@@ -128,7 +128,7 @@ class Runner:
                 if outcome is None:
                     outcome = yield from self._perform(run, item)
                 item, outcome = send(core, outcome), None
-            yield HERE
+            yield CALLER_THREAD
             if run.trail is not None:
                 durable(conclude(run))
             result = self._finish(run)
@@ -300,7 +300,7 @@ class Runner:
         self.slots.end(run)
         self._leave(run)
 
-    def _perform(self, run: Run, effect: Effect) -> Generator[Work | Here, Any, Outcome | None]:
+    def _perform(self, run: Run, effect: Effect) -> Generator[Work | CallerThread, Any, Outcome | None]:
         try:
             if run.trail is None and run.recovered is None:
                 return (yield from self._performer.perform(effect, run.job))

@@ -15,7 +15,7 @@ from fsm_agent.failures import error_text
 from fsm_agent.history import Block, block, call_ids, with_own_ids
 from fsm_agent.jobs import CancelRequested, Job
 from fsm_agent.machine import Fired, Machine
-from fsm_agent.memory.rebuilt import told
+from fsm_agent.memory.rebuilt import result_messages
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.observe import Observer
 from fsm_agent.records import RESUME, Request, RunResult, Transitioned
@@ -294,7 +294,7 @@ class Run:
             usage=ctx.usage,
             elapsed=self.job.now(),
             transitions=tuple(self.transitions),
-            messages=told(blocks, said),
+            messages=result_messages(blocks, said),
             calls=tuple(done.call for done in ctx.done),
             results=tuple(done.result for done in ctx.done),
             pending=self.open_request,

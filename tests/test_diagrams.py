@@ -32,7 +32,7 @@ from fsm_agent.diagrams.palette import ARROWS, BOXES, DARK, INK, MARKED, PALE, P
 from fsm_agent.diagrams.parts import Picture
 from fsm_agent.diagrams.picture import numbered, pictured
 from fsm_agent.diagrams.reference import FOLDER, files
-from fsm_agent.diagrams.text import shown
+from fsm_agent.diagrams.text import xml_text
 from fsm_agent.diagrams.walk import duration, walked
 from fsm_agent.guards import GUARDS, Guard
 from fsm_agent.machine import Evaluated
@@ -74,8 +74,8 @@ def said_of(picture: Picture) -> Seen:
     boxes = {box.id: "\n".join((box.name, *box.told)) for box in picture.boxes}
     arrows = [(one.source, "\n".join(line.text for line in one.lines), one.target) for one in picture.arrows]
     return Seen(
-        {name: shown(text) for name, text in boxes.items()},
-        [(source, shown(text), target) for source, text, target in arrows],
+        {name: xml_text(text) for name, text in boxes.items()},
+        [(source, xml_text(text), target) for source, text, target in arrows],
     )
 
 
@@ -480,7 +480,7 @@ def test_no_name_breaks_out_of_its_cell(rows: list[Row]) -> None:
         assert len(cells) == 6
         assert line.count("|") == 7
         source = re.sub(r"&#(\d+);", lambda one: chr(int(one[1])), cells[0].replace("<br>", "\n"))
-        assert source == shown(row.source)
+        assert source == xml_text(row.source)
 
 
 def test_wide_letters_have_room() -> None:

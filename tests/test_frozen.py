@@ -14,7 +14,7 @@ import pytest
 from fsm_agent.context import Seen
 from fsm_agent.dialects.base import Calls, Prompt, Requested
 from fsm_agent.effects import Call, CallModel, CallTools, RawCall, Replied, Result, Returned, Usage
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 from fsm_agent.history import Block
 from fsm_agent.tools.call import CallInfo
 from fsm_agent.tools.registry import ToolStats
@@ -42,7 +42,7 @@ QUICK = [
 ]
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class _Point:
     x: int
@@ -55,7 +55,7 @@ class _Placed(_Point):
     name: str = "here"
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class _Checked:
     x: int
@@ -127,4 +127,4 @@ def test_a_class_that_cannot_be_quick_is_refused() -> None:
         x: int
 
     with pytest.raises(TypeError, match="Loose"):
-        quick(Loose)
+        fast_init(Loose)

@@ -24,7 +24,7 @@ from fsm_agent.language import EN
 from fsm_agent.table import Table
 from fsm_agent.testing import call, reply
 from fsm_agent.trail import MemoryTrail, audit, fold, fork, replay
-from fsm_agent.trail.wording import spoken
+from fsm_agent.trail.wording import turn_messages
 from fsm_agent.verify import verify
 from tests.own_table import ACCEPTED, APPROVED, CARD, FINE, LAST, RUN, SMALL, agent_on, judged, names, placed, send
 
@@ -242,7 +242,7 @@ def test_an_answer_that_is_stopped_is_kept_nowhere() -> None:
     assert (result.status, result.reason, result.answer) == (Status.FAILED, "leaked", None)
     assert "secret is" not in str(result.messages)
     folded = fold(agent.journal.entries("r"), agent.setup, machine=agent.machine)
-    assert [message.text for message in spoken(folded)] == ["what is it?"]
+    assert [message.text for message in turn_messages(folded)] == ["what is it?"]
 
 
 def test_a_state_of_ones_own_may_wait_and_keep_facts() -> None:

@@ -29,8 +29,8 @@ from fsm_agent.recovery import Host, Resumption, reopened, taken_over
 from fsm_agent.runs import Run, drive
 from fsm_agent.trail.changes import Change, newest_limits
 from fsm_agent.trail.store import RunInfo
-from fsm_agent.trail.story import told
-from fsm_agent.trail.wording import moment
+from fsm_agent.trail.story import story_of
+from fsm_agent.trail.wording import utc_text
 
 __all__ = [
     "answering",
@@ -110,7 +110,7 @@ def decide(
             _check_digest(one, digest)
         expired = _record(stored, going.given, {one.call_id: decision(one) for one in asked}, going.by)
         if expired is not None:
-            note(f"the time to decide was over at {moment(asked[0].expires_at)}: nothing was decided", "yellow")
+            note(f"the time to decide was over at {utc_text(asked[0].expires_at)}: nothing was decided", "yellow")
             return report(expired, model="", as_json=going.as_json, quiet=going.quiet)
         for one in asked:
             note(_decided(one, decision(one)), "green")
@@ -208,7 +208,7 @@ def _after(before: Stored, going: Going, *, go_on: bool) -> int:
 
 def _again(stored: Stored) -> Stored:
     """The run as it is now."""
-    return replace(stored, story=told(stored.journal.entries(stored.run_id)))
+    return replace(stored, story=story_of(stored.journal.entries(stored.run_id)))
 
 
 def _still(stored: Stored, going: Going, code: int) -> int:

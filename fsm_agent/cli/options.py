@@ -40,8 +40,8 @@ __all__ = [
     "Thread",
     "Tools",
     "directory",
-    "filled",
     "in_place_of",
+    "not_empty",
     "switched_off",
     "with_limits",
 ]
@@ -51,7 +51,7 @@ _MODELS: Final = "openai:NAME, local:1.5b, local:0.5b, a GGUF file, or with --ba
 _KINDS: Final = {int: "INTEGER", float: "NUMBER", types.NoneType: "none"}
 
 
-def filled(text: str) -> str:
+def not_empty(text: str) -> str:
     """What an option says. Raises `BadParameter` for an empty text: a variable that is not set must not switch a check off."""
     if not text.strip():
         raise typer.BadParameter("it is empty; give it a value, or leave the option out")
@@ -59,8 +59,8 @@ def filled(text: str) -> str:
 
 
 def directory(text: str) -> Path:
-    """The directory that an option names. Raises as `filled`."""
-    return Path(filled(text))
+    """The directory that an option names. Raises as `not_empty`."""
+    return Path(not_empty(text))
 
 
 GivenLimits = dict[str, str | None]

@@ -15,7 +15,7 @@ from fsm_agent.cli.going import Given, Policy
 from fsm_agent.cli.run import Order, memory_of
 from fsm_agent.cli.stores import MADE_BY, Stored
 from fsm_agent.cli.threads import REDIS
-from fsm_agent.cli.toolbox import load, said, table_of, toolbox
+from fsm_agent.cli.toolbox import error_line, load, table_of, toolbox
 from fsm_agent.context import Setup
 from fsm_agent.dialects import dialect_for, is_local
 from fsm_agent.errors import DefinitionError, RunError, ToolDefinitionError, TrailDamaged
@@ -206,7 +206,7 @@ def agent_of(spec: str, trails: TrailStore) -> Agent:
         try:
             found = found(store=trails)
         except (Exception, SystemExit) as error:
-            raise DefinitionError(f"--agent {spec!r}: calling it with store=... failed: {said(error)}") from error
+            raise DefinitionError(f"--agent {spec!r}: calling it with store=... failed: {error_line(error)}") from error
     if not isinstance(found, Agent):
         raise DefinitionError(f"--agent {spec!r}: name an Agent, or a function that takes store= and returns one")
     if found.trails is None:

@@ -25,7 +25,7 @@ from fsm_agent.trail.fold import Folded, Turned
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.replay import entries_to, replay
-from fsm_agent.trail.story import Called, told
+from fsm_agent.trail.story import Called, story_of
 from fsm_agent.trail.toolset import needs_code
 
 __all__ = ["audit_runs", "checked_arguments", "fork_run", "given_code", "replay_run"]
@@ -50,7 +50,7 @@ def replay_run(store: str | None, run: str, *, to: int | None, given: Given, as_
             raise TrailError(
                 f"{damage}. Only its code can judge this run: give --agent MODULE:ATTR, or --tools"
             ) from damage
-        story = told(entries if to is None else entries_to(entries, to))
+        story = story_of(entries if to is None else entries_to(entries, to))
         effects = {act.transition.seq: _effect_text(act.effect, act.calls()) for act in story.acts if act.transition}
         if as_json:
             put_json(_replayed(stored.run_id, again.turns, again.folded, effects))
@@ -211,7 +211,7 @@ def given_code(journal: Journal, run_id: str, given: Given) -> tuple[Setup | Non
         entries = journal.entries(run_id)
     except TrailError:
         return None, None  # the audit says what is wrong
-    stored = Stored(journal, run_id, told(entries), "")
+    stored = Stored(journal, run_id, story_of(entries), "")
     return _named(stored, given)
 
 

@@ -21,7 +21,7 @@ from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.going import Policy
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
-from fsm_agent.cli.summary import document, footer, headline, retelling
+from fsm_agent.cli.summary import document, footer, headline, newest_results
 from fsm_agent.cli.threads import keeping
 from fsm_agent.cli.trail_lines import call_text
 from fsm_agent.cli.weights import start
@@ -236,7 +236,7 @@ def report(result: RunResult, *, model: str, as_json: bool, quiet: bool, go_on: 
     """
     code = EXIT_CODES[result.status]
     if not quiet:
-        for line in retelling(result):
+        for line in newest_results(result):
             err().print(line)
     if not quiet or result.status is not Status.COMPLETED:
         err().print(headline(result))

@@ -24,7 +24,7 @@ from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import Folded, fold
 from fsm_agent.trail.store import DAMAGED, RUNNING, RunInfo
 from fsm_agent.trail.story import Called
-from fsm_agent.trail.wording import deeds, moment, spoken
+from fsm_agent.trail.wording import human_actions, turn_messages, utc_text
 
 __all__ = ["show_run", "show_runs"]
 
@@ -49,7 +49,7 @@ def show_runs(store: str | None, *, status: str | None, as_json: bool) -> int:
         (
             info.run_id,
             _status(info, now),
-            moment(info.updated or None),
+            utc_text(info.updated or None),
             str(info.entries),
             holder_of(info.owner, info.lease, now),
         )
@@ -103,7 +103,7 @@ def show_run(
         folded, why = _folded(stored, table_of(table))
         if messages and folded is None:
             raise TrailError(f"the messages cannot be made again without the agent: {why}")
-        said = spoken(folded) if messages and folded is not None else ()
+        said = turn_messages(folded) if messages and folded is not None else ()
         ending = ENDINGS[folded.state](folded.ctx) if folded is not None and folded.ended else None
         if as_json:
             put_json(_document(stored, info, said, ending, messages=messages, unredacted=unredacted))
@@ -132,7 +132,7 @@ def _tell(
     put(_hung("task     ", _kept(str(story.header["task"]), unredacted)))
     for line in came_to:
         put(line)
-    put(f"when     {moment(info.began)} to {moment(info.updated)}")
+    put(f"when     {utc_text(info.began)} to {utc_text(info.updated)}")
     if origin.get("model"):
         url = origin.get("base_url")
         put(f"model    {origin['model']}{f' at {url}' if url else ''}")
@@ -169,12 +169,12 @@ def _hung(label: str, text: str) -> str:
 
 
 def _happened(entries: Sequence[Entry]) -> Iterable[str]:
-    done = deeds(entries)
+    done = human_actions(entries)
     for entry in entries:
         if entry.kind == "transition":
             yield transition_line(record_of(entry.body, entry.run_id), brief=True)
         elif entry.seq in done:
-            yield f"     {' '.join(done[entry.seq].split())}, {moment(entry.time)}"
+            yield f"     {' '.join(done[entry.seq].split())}, {utc_text(entry.time)}"
 
 
 def _unknown(call: Called, open_: Sequence[Called], holder: str) -> str:

@@ -18,7 +18,7 @@ from fsm_agent.trail.cipher import cipher_from_env
 from fsm_agent.trail.forms import check_form
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.store import alive
-from fsm_agent.trail.story import Story, told
+from fsm_agent.trail.story import Story, story_of
 
 __all__ = [
     "MADE_BY",
@@ -203,7 +203,7 @@ def read_run(trails: TrailStore, store: str | None, run_id: str) -> Stored:
     entries = journal.entries(run_id)
     for entry in entries:
         check_form(entry)
-    return Stored(journal, run_id, told(entries), option_of(store))
+    return Stored(journal, run_id, story_of(entries), option_of(store))
 
 
 def holder_of(owner: str, lease: float, now: float) -> str:

@@ -14,7 +14,7 @@ from fsm_agent.records import RESUME, Request, RunResult
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.visible import safe
 
-__all__ = ["asked_document", "document", "footer", "headline", "retelling", "tokens_text"]
+__all__ = ["asked_document", "document", "footer", "headline", "newest_results", "tokens_text"]
 
 _STYLES: Final = {
     Status.COMPLETED: "green",
@@ -53,7 +53,7 @@ def footer(result: RunResult) -> Text:
     return Text(safe(f"{', '.join(parts)}\nrun {result.run_id}"), style="dim")
 
 
-def retelling(result: RunResult) -> list[Text]:
+def newest_results(result: RunResult) -> list[Text]:
     """The newest calls that succeeded, each with what it gave, secrets redacted: `calculator(expression='2+3*4') -> 14`."""
     lines = []
     for call, one in zip(result.calls, result.results, strict=False):

@@ -17,7 +17,7 @@ from fsm_agent.tools.builtin import calculator, files
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["load", "rows_of", "said", "table_of", "toolbox"]
+__all__ = ["error_line", "load", "rows_of", "table_of", "toolbox"]
 
 
 _WRITERS: Final = frozenset({"write_file", "file_write"})
@@ -80,7 +80,9 @@ def load(spec: str, option: str = "--tools") -> Any:
         try:
             found = found()
         except (Exception, SystemExit) as error:
-            raise ToolDefinitionError(f"{option} {spec!r}: calling it failed: {said(error)}", tool=spec) from error
+            raise ToolDefinitionError(
+                f"{option} {spec!r}: calling it failed: {error_line(error)}", tool=spec
+            ) from error
     return found
 
 
@@ -116,12 +118,14 @@ def _module(name: str, spec: str, option: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
+            raise ToolDefinitionError(
+                f"{option} {spec!r}: importing it failed: {error_line(error)}", tool=spec
+            ) from error
         raise missing from error
     except (Exception, SystemExit) as error:  # a script ends the program, with an exit code that would pass for a run's
-        raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {said(error)}", tool=spec) from error
+        raise ToolDefinitionError(f"{option} {spec!r}: importing it failed: {error_line(error)}", tool=spec) from error
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An exception of a user's own code, on one line of ours."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -10,7 +10,7 @@ from fsm_agent.observe import event_of
 from fsm_agent.records import Request, Transitioned
 from fsm_agent.redact import redact, redact_text
 from fsm_agent.trail.story import Called
-from fsm_agent.trail.wording import moment
+from fsm_agent.trail.wording import utc_text
 
 __all__ = ["asked_text", "call_line", "call_text", "result_text", "transition_line"]
 
@@ -62,7 +62,7 @@ def asked_text(one: Request, *, unredacted: bool = False) -> str:
     why = "a crash left open whether it ran" if one.why == "in_doubt" else "it needs approval"
     return (
         f"{one.call_id}  {one.tool} {shown}\n    why: {why} ({one.why}); digest {one.digest[:16]}; "
-        f"expires: {moment(one.expires_at)}"
+        f"expires: {utc_text(one.expires_at)}"
     )
 
 

@@ -12,7 +12,7 @@ import typer
 
 from fsm_agent.cli.env_file import load_env_file
 from fsm_agent.cli.going import Given, Going, Policy, os_user
-from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, directory, filled, in_place_of
+from fsm_agent.cli.options import Debug, EnvFile, Json, Quiet, TableSpec, directory, in_place_of, not_empty
 
 __all__ = [
     "All",
@@ -37,7 +37,7 @@ Call = Annotated[
 By = Annotated[
     str | None,
     typer.Option(
-        parser=filled,
+        parser=not_empty,
         metavar="NAME",
         help="Who decides, for the trail. Default: the user of the system.",
         show_default=False,
@@ -46,7 +46,7 @@ By = Annotated[
 Digest = Annotated[
     str | None,
     typer.Option(
-        parser=filled,
+        parser=not_empty,
         metavar="HEX",
         help="What show says of the call: refuse when it waits with another.",
         show_default=False,
@@ -97,7 +97,7 @@ Approval = Annotated[
 Head = Annotated[
     str | None,
     typer.Option(
-        parser=filled,
+        parser=not_empty,
         metavar="SEAL",
         help="A seal that was kept elsewhere: shows that nothing was cut off.",
         show_default=False,

@@ -11,7 +11,7 @@ from typing import Final
 
 from fsm_agent.diagrams.palette import ARROWS, BOXES, INK, MARKED, PALE, PAPER, START
 from fsm_agent.diagrams.parts import Arrow, Box, Line, Mark, Picture, Place, Way
-from fsm_agent.diagrams.text import has_wide, shown, wide_width
+from fsm_agent.diagrams.text import has_wide, wide_width, xml_text
 
 __all__ = ["as_dot"]
 
@@ -63,7 +63,7 @@ def as_dot(drawn: Picture) -> str:
 def _parts(drawn: Picture) -> Iterator[str]:
     graph = dict(_GRAPH)
     if drawn.told:
-        told = [part for line in drawn.told for part in wrap(shown(line), _CAPTION) or [""]]
+        told = [part for line in drawn.told for part in wrap(xml_text(line), _CAPTION) or [""]]
         graph["label"] = "".join(f"{_in_quotes(line)}\\l" for line in told)
     yield f"graph {_attributes(graph)};"
     yield f"node {_attributes(_BOX)};"
@@ -85,7 +85,7 @@ def _look(box: Box, *, straight: bool) -> Mapping[str, str]:
     fill, border = BOXES[box.place]
     style = "filled,dashed" if box.place is Place.ANYWHERE else "rounded,filled"
     width = 2.0 if box.main else 1.0
-    said = shown("\n".join((box.name, *box.told)))
+    said = xml_text("\n".join((box.name, *box.told)))
     look = {"label": _in_quotes(said)}
     if has_wide(said):
         look["width"] = f"{(wide_width(said, _BOX_SIZE) + _BOX_MARGIN) / _INCH:.2f}"
@@ -142,7 +142,7 @@ def _rows(line: Line) -> Iterator[str]:
     """A line as rows: each guard on its own where it is long, and what is longer still broken between words."""
     pieces = line.pieces if len(line.text) > _WIDTH else (line.text,)
     for turn, piece in enumerate(pieces):
-        for first, broken in _broken(shown(piece)):
+        for first, broken in _broken(xml_text(piece)):
             text = broken.replace("\\", "\\\\")  # what a backslash begins means something, as between quotes
             # Some versions of Graphviz take a row of brackets alone for markup.
             row = escape(text) if _WORD.search(text) else "".join(f"&#{ord(char)};" for char in text)
@@ -166,5 +166,5 @@ def _attributes(values: Mapping[str, str]) -> str:
 
 def _in_quotes(text: str) -> str:
     """`text` within double quotes: a backslash and a quote could end it or mean something, and an ampersand starts an entity."""
-    safe = shown(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    safe = xml_text(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
     return safe.replace("\n", "\\n")

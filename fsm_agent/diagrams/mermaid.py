@@ -8,7 +8,7 @@ from typing import Final
 
 from fsm_agent.diagrams.palette import ARROWS, BOXES, INK, MARKED, PALE
 from fsm_agent.diagrams.parts import Arrow, Mark, Picture, Place, Way
-from fsm_agent.diagrams.text import shown
+from fsm_agent.diagrams.text import xml_text
 
 __all__ = ["as_mermaid"]
 
@@ -61,7 +61,7 @@ def _shaft(arrow: Arrow) -> str:
 
 
 def _label(texts: Iterable[str]) -> str:
-    lines = [_OWN.sub("\\g<0>\u200c", line) for text in texts for line in shown(text).split("\n")]
+    lines = [_OWN.sub("\\g<0>\u200c", line) for text in texts for line in xml_text(text).split("\n")]
     return "<br/>".join(_MEANT.sub(lambda found: f"#{ord(found[0])};", line) for line in lines) or "#32;"
 
 

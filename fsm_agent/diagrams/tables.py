@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fsm_agent.diagrams.picture import everywhere, meaning, numbered
-from fsm_agent.diagrams.text import shown
+from fsm_agent.diagrams.text import xml_text
 from fsm_agent.diagrams.walk import Walk
 from fsm_agent.limits import Limits
 from fsm_agent.table import Row
@@ -76,7 +76,7 @@ def quoted(text: str) -> str:
 
 def in_cell(text: str) -> str:
     """`text` for a cell: what means something in Markdown by its number, a line break as one."""
-    escaped = _MEANT.sub(lambda found: f"&#{ord(found[0])};", shown(text))
+    escaped = _MEANT.sub(lambda found: f"&#{ord(found[0])};", xml_text(text))
     return re.sub(r"^ | $|(?<= ) ", "&#32;", escaped).replace("\n", "<br>")
 
 

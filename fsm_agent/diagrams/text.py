@@ -6,14 +6,14 @@ import re
 import unicodedata
 from typing import Final
 
-__all__ = ["has_wide", "shown", "wide_width"]
+__all__ = ["has_wide", "wide_width", "xml_text"]
 
 _UNSHOWABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _PICTURES: Final = 0x2400
 _DELETE: Final = 0x7F
 
 
-def shown(text: str) -> str:
+def xml_text(text: str) -> str:
     """`text` with the characters that no XML document can hold made visible: a tab as its picture, others by number.
 
     A line break stays one.

@@ -14,8 +14,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 
 from fsm_agent.dialects.repair import Fault, Malformed, quoted, split_thinking
 from fsm_agent.effects import Call, Replied, Result
-from fsm_agent.frozen import quick
-from fsm_agent.history import Block, Mould
+from fsm_agent.frozen import fast_init
+from fsm_agent.history import Block, MessageTemplate
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
@@ -38,11 +38,11 @@ __all__ = [
 
 Purpose = Literal["plan", "answer"]
 # `isinstance` with a pydantic class is slow for what is no instance of it, and most messages are one of these.
-_SYSTEM: Final = Mould(SystemMessage("text"))
+_SYSTEM: Final = MessageTemplate(SystemMessage("text"))
 _NOT_HUMAN: Final = frozenset({AIMessage, SystemMessage, ToolMessage})
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Requested:
     """One call as read from a reply: its arguments, or what is wrong with their text.
@@ -71,7 +71,7 @@ class Answer:
     repairs: tuple[str, ...] = ()
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The reply asks for these calls. Text beside them is kept in the history, and is not the answer."""
@@ -118,7 +118,7 @@ class Done:
     result: Result
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """All that a dialect needs to write a prompt: what to send (`blocks`), what can be called (`tools`), what is known (`done`)."""

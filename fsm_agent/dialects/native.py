@@ -30,7 +30,7 @@ from fsm_agent.dialects.repair import (
     split_thinking,
 )
 from fsm_agent.effects import Call, Replied, Result
-from fsm_agent.history import Mould, flatten
+from fsm_agent.history import MessageTemplate, flatten
 from fsm_agent.language import Texts
 from fsm_agent.opaque import restored
 
@@ -95,11 +95,11 @@ class Native:
         return (_SAID.cast(content=text) if text.isascii() else AIMessage(text),)
 
 
-_ASKED: Final = Mould(
+_ASKED: Final = MessageTemplate(
     AIMessage("text", id="id", tool_calls=[{"name": "name", "args": {}, "id": "id", "type": "tool_call"}])
 )
-_SAID: Final = Mould(AIMessage("text"))
-_ANSWER: Final = Mould(ToolMessage("text", tool_call_id="id", name="name", status="success"))
+_SAID: Final = MessageTemplate(AIMessage("text"))
+_ANSWER: Final = MessageTemplate(ToolMessage("text", tool_call_id="id", name="name", status="success"))
 
 
 def _asked(text: str, calls: list[dict[str, Any]], message_id: str) -> AIMessage:

@@ -14,7 +14,7 @@ from fsm_agent.history import Block
 from fsm_agent.language import Language, texts_for
 from fsm_agent.memory.claims import LocalClaims
 from fsm_agent.memory.rebuilt import marked, rebuilt
-from fsm_agent.memory.stored import shared
+from fsm_agent.memory.stored import common_prefix
 
 __all__ = ["ChatHistory", "HistoryConversations"]
 
@@ -94,7 +94,7 @@ class HistoryConversations:
             self._factory(thread_id).clear()
 
     def _write(self, kept: ChatHistory, before: tuple[Block, ...], history: tuple[Block, ...]) -> None:
-        same = shared(before, history)
+        same = common_prefix(before, history)
         if same < len(before):  # it is not a continuation
             kept.clear()
             same = 0

@@ -19,7 +19,7 @@ from fsm_agent.history import Block, BlockKind, block, call_ids, text_of
 from fsm_agent.language import Texts
 from fsm_agent.opaque import opaque_of
 
-__all__ = ["MARK", "marked", "rebuilt", "told"]
+__all__ = ["MARK", "marked", "rebuilt", "result_messages"]
 
 MARK: Final = "fsm_agent"
 """The key of `additional_kwargs` under which a message says which part of which kind of block it is."""
@@ -54,7 +54,7 @@ def marked(one: Block) -> list[BaseMessage]:
     ]
 
 
-def told(blocks: Sequence[Block], answer: AIMessage | None) -> list[AnyMessage]:
+def result_messages(blocks: Sequence[Block], answer: AIMessage | None) -> list[AnyMessage]:
     """The messages of a turn for its result: `answer` as the user reads it, and with its mark what would be taken for something else.
 
     Given back as messages, they are rebuilt as the dialect had them.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fsm_agent.errors import ConversationDamaged, ConversationError, DefinitionError, RunBusy
 from fsm_agent.history import Block
 from fsm_agent.memory.claims import Claim, busy, lost
-from fsm_agent.memory.stored import LEASE, Held, Stored, StoredConversations, positive, shared
+from fsm_agent.memory.stored import LEASE, Held, Stored, StoredConversations, common_prefix, positive
 from fsm_agent.memory.written import write_block
 
 if TYPE_CHECKING:  # redis-py is an extra
@@ -114,7 +114,7 @@ class RedisConversations(StoredConversations):
 
     def _write(self, thread_id: str, held: Held, history: tuple[Block, ...]) -> None:
         kept = newest(history, self.keep_messages)
-        adds = len(kept) == len(history) and 0 < len(held.blocks) == shared(held.blocks, history)
+        adds = len(kept) == len(history) and 0 < len(held.blocks) == common_prefix(held.blocks, history)
         with self._named_errors(thread_id):
             answer = self._send(thread_id, held, kept[len(held.blocks) :], add=True) if adds else ("changed", None)
             if answer[0] == "changed":  # what was there has run out meanwhile, or is more than is kept

@@ -15,7 +15,7 @@ from typing import Final
 from fsm_agent.errors import ConversationDamaged, ConversationError, DefinitionError
 from fsm_agent.history import Block
 from fsm_agent.memory.claims import Claim, busy, lost
-from fsm_agent.memory.stored import LEASE, Held, Stored, StoredConversations, positive, shared
+from fsm_agent.memory.stored import LEASE, Held, Stored, StoredConversations, common_prefix, positive
 from fsm_agent.memory.written import write_block
 
 __all__ = ["SQLiteConversations"]
@@ -98,7 +98,7 @@ class SQLiteConversations(StoredConversations):
         return Stored([body for _, body in rows], revision)
 
     def _write(self, thread_id: str, held: Held, history: tuple[Block, ...]) -> None:
-        kept = shared(held.blocks, history)
+        kept = common_prefix(held.blocks, history)
         texts = [write_block(one, by=held.claim.run_id) for one in history[kept:]]
         with self._change() as database:
             row = database.execute("SELECT claim FROM conversation_claims WHERE thread_id = ?", (thread_id,)).fetchone()

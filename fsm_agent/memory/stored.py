@@ -17,7 +17,7 @@ from fsm_agent.memory.claims import Claim
 from fsm_agent.memory.written import read_block
 from fsm_agent.os_fork import through_forks
 
-__all__ = ["Held", "Stored", "StoredConversations", "positive", "shared"]
+__all__ = ["Held", "Stored", "StoredConversations", "common_prefix", "positive"]
 
 LEASE: Final = 60.0
 """Seconds for which a claim holds without being renewed."""
@@ -217,7 +217,7 @@ class StoredConversations(ABC):
         """Close connections."""
 
 
-def shared(before: Sequence[Block], after: Sequence[Block]) -> int:
+def common_prefix(before: Sequence[Block], after: Sequence[Block]) -> int:
     """How many blocks both begin with."""
     count = 0
     for old, new in zip(before, after, strict=False):

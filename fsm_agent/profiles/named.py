@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Never, Self, SupportsIndex, cast
 
-from fsm_agent.definition import check_keywords, of_kinds
+from fsm_agent.definition import check_keywords, check_types
 from fsm_agent.dialects import dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.limits import Limits
@@ -51,7 +51,7 @@ class Named:
         Raises `DefinitionError` for an unknown profile or keyword, listing those that there are, and whatever `Agent` raises.
         """
         chosen = profile(name)
-        of_kinds(base_url=base_url)
+        check_types(base_url=base_url)
         check_keywords(overrides, cls)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
             raise DefinitionError(f"max_tokens={max_tokens!r} must be a whole number of at least 1")

@@ -30,8 +30,8 @@ from fsm_agent.trail.export import redacted
 from fsm_agent.trail.fold import Folded, Turned, fold
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.store import alive
-from fsm_agent.trail.story import Story, told
-from fsm_agent.trail.wording import spoken
+from fsm_agent.trail.story import Story, story_of
+from fsm_agent.trail.wording import turn_messages
 
 __all__ = ["gathered"]
 
@@ -46,7 +46,7 @@ def gathered(
     found = read(journal, run_id)
     folded, turned, why = _folded(found.entries, setup, machine)
     shown = found.entries if unredacted else [replace(one, body=redacted(one.body)) for one in found.entries]
-    story, limits = told(shown), _limits(shown)
+    story, limits = story_of(shown), _limits(shown)
     running = _running(journal, run_id)
     records, header = story.transitions, shown[0].body
     last = records[-1] if records else None
@@ -73,7 +73,7 @@ def gathered(
         steps=steps_of(turns),
         ways=_ways(machine.rows, records),
         guards=_sums(machine.rows, records, limits),
-        messages=() if folded is None else tuple(_message(one, unredacted=unredacted) for one in spoken(folded)),
+        messages=() if folded is None else tuple(_message(one, unredacted=unredacted) for one in turn_messages(folded)),
         no_messages=redact_text(why),
         places=_places(machine.rows, limits),
         overlay=picture,

@@ -18,7 +18,7 @@ from fsm_agent.report.parts import Fact, Report
 from fsm_agent.report.sections import scrolled, section
 from fsm_agent.report.step_page import steps_section
 from fsm_agent.report.timeline import timeline
-from fsm_agent.trail.wording import moment
+from fsm_agent.trail.wording import utc_text
 
 __all__ = ["page"]
 
@@ -245,4 +245,4 @@ def _foot(shown: Report) -> Markup:
     except PackageNotFoundError:
         made = "fsm-agent"
     secrets = "Secrets are shown." if shown.unredacted else "What looks like a secret is redacted."
-    return el("footer", el("p", f"{made}, from a trail that was last written {moment(shown.updated)}. {secrets}"))
+    return el("footer", el("p", f"{made}, from a trail that was last written {utc_text(shown.updated)}. {secrets}"))

@@ -13,7 +13,7 @@ from fsm_agent.redact import redact
 from fsm_agent.report.parts import Called, Checked, Question, Refused, Said, Step, Turn
 from fsm_agent.trail.story import Act, Asked, Story
 from fsm_agent.trail.story import Called as Begun
-from fsm_agent.trail.wording import deeds, human_entry, moment
+from fsm_agent.trail.wording import human_actions, human_entry, utc_text
 
 __all__ = ["steps_of", "turns_of", "written_out"]
 
@@ -78,10 +78,10 @@ def _notes(story: Story, *, unredacted: bool) -> dict[int | None, tuple[str, ...
     """What people did before each transition, by its entry; None: since the newest one."""
     found: dict[int | None, tuple[str, ...]] = {}
     told: list[str] = []
-    done = deeds(story.entries, unredacted=unredacted)
+    done = human_actions(story.entries, unredacted=unredacted)
     for entry in story.entries:
         if entry.seq in done:
-            told.append(f"{done[entry.seq]}, {moment(entry.time)}")
+            told.append(f"{done[entry.seq]}, {utc_text(entry.time)}")
         elif entry.kind == "transition" and told:
             found[entry.seq] = tuple(told)
             told = []
@@ -207,7 +207,7 @@ def _decided(one: Asked, act: Act) -> str:
         if decision is None:
             return "by nobody"
         entry = replace(act.outcome, kind="decided", body={"decision": decision, "call_id": call_id})
-    return "" if entry is None else f"{human_entry(entry)}, {moment(entry.time)}"
+    return "" if entry is None else f"{human_entry(entry)}, {utc_text(entry.time)}"
 
 
 # ---------------------------------------------------------------- steps

@@ -21,7 +21,7 @@ __all__ = [
     "assert_reason",
     "assert_status",
     "assert_transitions",
-    "told",
+    "describe_run",
 ]
 
 _SHOWN: Final = 60
@@ -46,7 +46,7 @@ def assert_path(run: Travelled, expected: Iterable[State | str | EllipsisType]) 
     wanted = [one if one is ... else str(one) for one in expected]
     if not _matches(wanted, states):
         raise AssertionError(
-            f"the run took another path\n  expected: {_arrows(wanted)}\n  taken:    {_arrows(states)}\n{told(run)}"
+            f"the run took another path\n  expected: {_arrows(wanted)}\n  taken:    {_arrows(states)}\n{describe_run(run)}"
         )
 
 
@@ -64,28 +64,32 @@ def assert_transitions(run: Travelled, expected: Iterable[Step]) -> None:
         where = "no part of the run fits where ... stands"
     else:
         where = f"they part at transition {at + 1}: expected {_nth(wanted, at)}, taken {_nth(taken, at)}"
-    raise AssertionError(f"the run made other transitions; {where}\n{told(run)}")
+    raise AssertionError(f"the run made other transitions; {where}\n{describe_run(run)}")
 
 
 def assert_reason(result: RunResult, reason: StopReason | str | None) -> None:
     """The run stopped for this reason."""
     __tracebackhide__ = True
     if result.reason != reason:
-        raise AssertionError(f"the run stopped as {result.reason}, not as {reason}: {result.detail}\n{told(result)}")
+        raise AssertionError(
+            f"the run stopped as {result.reason}, not as {reason}: {result.detail}\n{describe_run(result)}"
+        )
 
 
 def assert_status(result: RunResult, status: Status | str) -> None:
     """The run has this status."""
     __tracebackhide__ = True
     if result.status != status:
-        raise AssertionError(f"the run is {result.status}, not {status}: {result.detail}\n{told(result)}")
+        raise AssertionError(f"the run is {result.status}, not {status}: {result.detail}\n{describe_run(result)}")
 
 
 def assert_answer(result: RunResult, answer: str) -> None:
     """The run gave exactly this answer."""
     __tracebackhide__ = True
     if result.answer != answer:
-        raise AssertionError(f"the run answered {result.answer!r}, not {answer!r}: {result.detail}\n{told(result)}")
+        raise AssertionError(
+            f"the run answered {result.answer!r}, not {answer!r}: {result.detail}\n{describe_run(result)}"
+        )
 
 
 def assert_guard(run: Travelled, name: str, *, held: bool = True, times: int | None = None) -> None:
@@ -97,7 +101,7 @@ def assert_guard(run: Travelled, name: str, *, held: bool = True, times: int | N
     asked = [one for record in _transitions(run) for one in record.guards if one.guard == name]
     found = [one for one in asked if one.result is held]
     if not asked and name not in GUARDS and (near := get_close_matches(name, GUARDS, n=1)):
-        raise AssertionError(f"no guard {name} was asked; did you mean {near[0]}?\n{told(run)}")
+        raise AssertionError(f"no guard {name} was asked; did you mean {near[0]}?\n{describe_run(run)}")
     if len(found) == times or (times is None and found):
         return
     said = "held" if held else "did not hold"
@@ -105,7 +109,7 @@ def assert_guard(run: Travelled, name: str, *, held: bool = True, times: int | N
     values = "; ".join(f"{'held' if one.result else 'did not hold'} with {dict(one.values)}" for one in asked[-3:])
     last = f"; newest: {values}" if asked else ""
     raise AssertionError(
-        f"the guard {name} {said} {len(found)} times of {len(asked)} that it was asked, not {wanted}{last}\n{told(run)}"
+        f"the guard {name} {said} {len(found)} times of {len(asked)} that it was asked, not {wanted}{last}\n{describe_run(run)}"
     )
 
 
@@ -121,7 +125,7 @@ def assert_called(tool: ScriptedTool, /, *, times: int | None = None, **argument
     raise AssertionError(f"{tool.name}({_shown(arguments)}) was called {len(fitting)} times, not {wanted}\n{listed}")
 
 
-def told(run: Travelled) -> str:
+def describe_run(run: Travelled) -> str:
     """The run for a reader: one line a transition, with the guards that were asked, and how it ended."""
     taken = _transitions(run)
     lines = ["what happened:", *(str(one) for one in taken[-_SHOWN:])] if taken else ["nothing happened"]

@@ -16,11 +16,11 @@ from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.records import RunResult
 from fsm_agent.redact import redact
-from fsm_agent.testing.asserts import told as told_run
+from fsm_agent.testing.asserts import describe_run as told_run
 from fsm_agent.testing.code import Code, call_of, literal
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.forms import reading
-from fsm_agent.trail.story import Act, Story, told
+from fsm_agent.trail.story import Act, Story, story_of
 from fsm_agent.trail.toolset import parameters_of
 
 __all__ = ["as_test"]
@@ -54,7 +54,7 @@ def as_test(entries: Sequence[Entry], *, secrets: bool = False) -> str:
     or follows from code that no trail holds), and, without `secrets`, for one that holds what looks like a secret; `TrailDamaged` for what
     no trail of an agent holds.
     """
-    story = told(entries)
+    story = story_of(entries)
     with reading(story.entries[0]):
         _check(story)
         draft = _Draft(story)

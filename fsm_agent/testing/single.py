@@ -9,8 +9,8 @@ from typing import Any, Final, get_args
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
 from fsm_agent.context import Context, Setup
-from fsm_agent.definition import known as known_names
-from fsm_agent.definition import memory_of, of_kinds
+from fsm_agent.definition import check_types, memory_of
+from fsm_agent.definition import checked_names as known_names
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Effect
 from fsm_agent.errors import DefinitionError, IllegalTransition
@@ -166,8 +166,8 @@ def at(
     Raises `fsm_agent.errors.DefinitionError` for a name that there is not, with the nearest one that there is, and for a value of another
     kind.
     """
-    of_kinds(agent=agent, table=None if isinstance(table, Machine) else table, limits=limits, tools=tools)
-    of_kinds(system=system, ladder=ladder, task=task)
+    check_types(agent=agent, table=None if isinstance(table, Machine) else table, limits=limits, tools=tools)
+    check_types(system=system, ladder=ladder, task=task)
     known_names("language", [language], get_args(Language))
     machine = table if isinstance(table, Machine) else Machine(table) if table is not None else _machine_of(agent)
     where = member(State, state, "state", machine.states)

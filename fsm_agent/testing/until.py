@@ -10,12 +10,12 @@ from typing import Any
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import TERMINAL, State, Status
 from fsm_agent.context import Context
-from fsm_agent.definition import of_kinds
+from fsm_agent.definition import check_types
 from fsm_agent.effects import Decision, Effect
 from fsm_agent.machine import Machine
 from fsm_agent.records import RunResult, Transitioned
 from fsm_agent.runs import Pauses
-from fsm_agent.testing.asserts import told
+from fsm_agent.testing.asserts import describe_run
 from fsm_agent.testing.named import member
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.replay import replay
@@ -68,7 +68,7 @@ def run_until(agent: Agent, state: State | str, task: Any, config: Any = None) -
     For a terminal state, run to the end. Raises `AssertionError`, with the path that was taken, when the run never comes to that state.
     """
     __tracebackhide__ = True
-    of_kinds(agent=agent)
+    check_types(agent=agent)
     with _pausing(agent, state) as wanted:
         result = agent.invoke(task, config)
     return _stopped(agent, wanted, result)
@@ -93,7 +93,7 @@ def _stopped(agent: Agent, wanted: State, result: RunResult) -> StoppedRun:
         return StoppedRun(agent=agent, state=wanted, context=None, effect=None, result=result)
     found = _found(agent, result, machine)
     if found is None or found[0] is not wanted:
-        raise AssertionError(f"the run never came to {wanted}\n{told(result)}")
+        raise AssertionError(f"the run never came to {wanted}\n{describe_run(result)}")
     state, ctx = found
     effect = machine.behaviours[state].enter(ctx)
     return StoppedRun(agent=agent, state=state, context=ctx, effect=effect, result=result)

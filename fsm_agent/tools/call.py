@@ -7,12 +7,12 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 
 __all__ = ["CallInfo", "ToolRefusal", "calling", "current_call"]
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInfo:
     """One execution of one tool call. Every field has a neutral default: outside a run a tool sees `CallInfo()`.

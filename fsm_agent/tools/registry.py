@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from fsm_agent.errors import ToolDefinitionError
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 from fsm_agent.tools.plain import plain
 from fsm_agent.tools.spec import Tool, as_tool
 
@@ -21,7 +21,7 @@ __all__ = ["Registry", "ToolStats"]
 _ERROR_CHARS: Final = 500
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStats:
     """How one tool has fared since it was registered. Latencies are seconds."""

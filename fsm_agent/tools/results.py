@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 from fsm_agent.language import Language
 from fsm_agent.tools.plain import plain, well_formed
 
@@ -51,7 +51,7 @@ class ToolResult:
     failed: bool = False
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
     """A tool result as text.

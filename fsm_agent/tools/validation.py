@@ -32,7 +32,7 @@ from typing import Any, Final, cast, get_args
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from pydantic_core import PydanticUndefined, to_json
 
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 from fsm_agent.tools.beyond import written_otherwise
 from fsm_agent.tools.models import FunctionArguments, JsonArguments
 from fsm_agent.tools.plain import plain
@@ -54,7 +54,7 @@ _KEPT: Final = 64
 """Accepted calls whose Python values are kept until they are made; each of them at most `_LONG` bytes."""
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Valid:
     """Accepted arguments.

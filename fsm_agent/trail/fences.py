@@ -10,10 +10,19 @@ from fsm_agent.errors import RunHeld, TrailDamaged, TrailError, UnknownRun
 from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.store import DAMAGED, Batch, Claim, RunInfo, alive
 
-__all__ = ["advanced", "check_batch", "check_whole", "checked_value", "claimed", "damaged", "listed", "unknown"]
+__all__ = [
+    "advanced",
+    "check_batch",
+    "check_whole",
+    "checked_value",
+    "claimed",
+    "damaged",
+    "listed",
+    "unknown_run_error",
+]
 
 
-def unknown(run_id: str) -> UnknownRun:
+def unknown_run_error(run_id: str) -> UnknownRun:
     """The error for a run that no store has heard of."""
     return UnknownRun(
         f"no run {run_id!r} is stored here; list those that are with `agent.trails.runs()`, or `fsm-agent runs`"
@@ -57,7 +66,7 @@ def advanced(info: RunInfo | None, batch: Batch) -> RunInfo:
     first = batch.entries[0].seq if batch.entries else None
     if info is None:
         if first != 0:
-            raise unknown(batch.run_id)
+            raise unknown_run_error(batch.run_id)
         info = RunInfo(
             run_id=batch.run_id, status="", reason="", thread_id=batch.thread_id, began=batch.time, updated=batch.time,
             entries=0, head="", owner=batch.owner, lease=batch.lease,
@@ -91,7 +100,7 @@ def claimed(info: RunInfo | None, claim: Claim) -> RunInfo:
     Raises `UnknownRun`, and `RunHeld` while another has the run whose lease runs and who is not known to be gone.
     """
     if info is None:
-        raise unknown(claim.run_id)
+        raise unknown_run_error(claim.run_id)
     if not claim.owner:
         raise TrailError(f"run {info.run_id!r} is claimed for no owner; make one with `new_owner()`")
     if info.owner not in ("", claim.owner) and info.lease >= claim.time and alive(info.owner):

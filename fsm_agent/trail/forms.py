@@ -10,7 +10,7 @@ from fsm_agent.effects import from_data
 from fsm_agent.errors import FsmAgentError, TrailDamaged
 from fsm_agent.trail.codec import record_of, result_of
 from fsm_agent.trail.entries import Entry
-from fsm_agent.trail.wording import human_entry, moment
+from fsm_agent.trail.wording import human_entry, utc_text
 
 __all__ = ["check_form", "reading"]
 
@@ -22,7 +22,7 @@ _COUNTED: Final = (
 def check_form(entry: Entry) -> None:
     """Raise `TrailDamaged` for an entry with a time or a body that whoever shows a trail could not read."""
     try:
-        moment(entry.time)
+        utc_text(entry.time)
         _CHECKS[entry.kind](entry)
     except Exception as error:  # a body that was tampered with can fail in any way; it is named
         raise _unfit(entry, error) from error
@@ -100,7 +100,7 @@ def _started(entry: Entry) -> None:
             _require(all(isinstance(call[name], str) for name in names), "a call without its names")
             _require(isinstance(call["arguments"], Mapping), "a call without arguments")
     if effect == "ask_human":
-        moment(body["expires_at"])
+        utc_text(body["expires_at"])
 
 
 def _decided(entry: Entry) -> None:

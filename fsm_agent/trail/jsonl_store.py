@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import listed, unknown
+from fsm_agent.trail.fences import listed, unknown_run_error
 from fsm_agent.trail.files import place_bytes
 from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.jsonl_files import LOCKS, RunFiles, file_name
@@ -154,7 +154,7 @@ class JsonLinesTrail:
         with self._open(run_id) as files, files.open(write=False) as descriptor:
             kept = files.kept(descriptor)
         if kept.info is None:
-            raise unknown(run_id)
+            raise unknown_run_error(run_id)
         return kept.info, kept.entries
 
     @contextmanager
@@ -188,7 +188,7 @@ class JsonLinesTrail:
             self._kept.pop(run_id, None)
             found = files.scan(descriptor)
             if not found.fault and found.info is None:
-                raise unknown(run_id)
+                raise unknown_run_error(run_id)
             if not found.fault:
                 return Repaired(len(found.entries), 0, None)
             if descriptor is None or not found.ends or found.later:

@@ -9,7 +9,7 @@ from typing import Final
 
 from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, checked_value, claimed, unknown
+from fsm_agent.trail.fences import advanced, checked_value, claimed, unknown_run_error
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = ["MemoryTrail"]
@@ -71,7 +71,7 @@ class MemoryTrail:
 
     def _known(self, run_id: str) -> RunInfo:
         if run_id not in self._infos:
-            raise unknown(run_id)
+            raise unknown_run_error(run_id)
         return self._infos[run_id]
 
     def close(self) -> None:

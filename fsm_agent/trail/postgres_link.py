@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from fsm_agent.errors import DefinitionError, TrailError, TrailVersion
 from fsm_agent.trail.store import RunInfo
 
-__all__ = ["Connection", "Link", "ServerAway", "Statements", "taken"]
+__all__ = ["Connection", "Link", "ServerAway", "Statements", "is_duplicate_key"]
 
 VERSION: Final = 1
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -66,7 +66,7 @@ class ServerAway(TrailError):
     """The server could not be reached, or was lost twice in a row."""
 
 
-def taken(error: BaseException | None) -> bool:
+def is_duplicate_key(error: BaseException | None) -> bool:
     """True when `error` says that a row with this key is there already."""
     return isinstance(error, psycopg.errors.UniqueViolation)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, listed, unknown
+from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, listed, unknown_run_error
 from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
@@ -217,7 +217,11 @@ class PostgresTrail:
 
     def _named(self, error: Exception, asked: Batch | Claim) -> Exception:
         """`error` as one of this package."""
-        if isinstance(error, TrailError) and self._library.taken(error.__cause__) and isinstance(asked, Batch):
+        if (
+            isinstance(error, TrailError)
+            and self._library.is_duplicate_key(error.__cause__)
+            and isinstance(asked, Batch)
+        ):
             said = "is there already, and the row in the table of runs does not say so; nothing was changed"
             seq = asked.entries[0].seq if asked.entries else -1
             damaged = TrailDamaged(said, run_id=asked.run_id, seq=seq)
@@ -270,7 +274,7 @@ class PostgresTrail:
     def _found(self, connection: Connection, run_id: str) -> RunInfo:
         row = connection.execute(self._sql(_ONE_RUN), (run_id,)).fetchone() if _fits(run_id) else None
         if row is None:
-            raise unknown(run_id)
+            raise unknown_run_error(run_id)
         return _info(row)
 
     # ------------------------------------------------------------ the end, and fork()

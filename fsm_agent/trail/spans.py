@@ -14,7 +14,7 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.redact import redact_text
 from fsm_agent.tools.plain import plain
 from fsm_agent.trail.entries import Entry
-from fsm_agent.trail.story import Act, Called, Story, told
+from fsm_agent.trail.story import Act, Called, Story, story_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -38,7 +38,7 @@ def export_spans(entries: Sequence[Entry], exporter: Any, *, content: bool) -> N
         raise DefinitionError(
             "OpenTelemetry spans need the package opentelemetry-sdk, which is missing: pip install 'fsm-agent[otel]'"
         ) from error
-    story = told(entries)
+    story = story_of(entries)
     provider = TracerProvider(
         resource=Resource({"service.name": "fsm-agent"}),
         id_generator=_ids(story.entries[0].run_id),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, damaged, listed, unknown
+from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, damaged, listed, unknown_run_error
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = [
@@ -182,7 +182,7 @@ def run_info(link: sqlite3.Connection, run_id: str) -> RunInfo:
     """One run. Raises `UnknownRun`, and `TrailDamaged` when its row was changed, is gone, or does not match its newest entry."""
     info = _found(link, run_id)
     if info is None:
-        raise unknown(run_id)
+        raise unknown_run_error(run_id)
     if link.execute(_NEWEST, (run_id,)).fetchone() != (info.entries - 1, info.head):
         said = "is noted as the newest, and is not, or has another seal"
         raise TrailDamaged(said, run_id=run_id, seq=info.entries - 1)
@@ -203,7 +203,7 @@ def entries_of(link: sqlite3.Connection, run_id: str) -> tuple[Stored, ...]:
     """All entries of a run. Raises `UnknownRun`, and `TrailDamaged` naming the first entry that is gone or cannot be read."""
     info = _found(link, run_id)
     if info is None:
-        raise unknown(run_id)
+        raise unknown_run_error(run_id)
     entries: list[Stored] = []
     try:
         entries.extend(starmap(Stored, link.execute(_ENTRIES, (run_id,))))

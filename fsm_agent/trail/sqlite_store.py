@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError, TrailVersion
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import checked_value, unknown
+from fsm_agent.trail.fences import checked_value, unknown_run_error
 from fsm_agent.trail.files import make_folder, place_new
 from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.sqlite_rows import (
@@ -168,7 +168,7 @@ class SQLiteTrail:
         """All entries of a run. Raises `UnknownRun`; `TrailDamaged` naming the first entry that is gone or unreadable."""
         with self._snapshot(run_id) as link:
             if link is None:
-                raise unknown(run_id)
+                raise unknown_run_error(run_id)
             return entries_of(link, run_id)
 
     def value(self, run_id: str, digest: str) -> bytes:
@@ -186,7 +186,7 @@ class SQLiteTrail:
         """One run. Raises `UnknownRun`; `TrailDamaged` when its row was changed or does not match its newest entry."""
         with self._snapshot(run_id) as link:
             if link is None:
-                raise unknown(run_id)
+                raise unknown_run_error(run_id)
             return run_info(link, run_id)
 
     @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from fsm_agent.alphabet import Status
-from fsm_agent.frozen import quick
+from fsm_agent.frozen import fast_init
 from fsm_agent.memory import claims
 from fsm_agent.trail.entries import Stored
 
@@ -24,7 +24,7 @@ DAMAGED: Final = "damaged"
 """The status in a list of runs of one that is not as it was written."""
 
 
-@quick
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Entries to append to one run, all or none, with what the store keeps beside them.

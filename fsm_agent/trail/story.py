@@ -11,7 +11,7 @@ from fsm_agent.records import Request, Transitioned
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 
-__all__ = ["Act", "Asked", "Called", "Story", "told"]
+__all__ = ["Act", "Asked", "Called", "Story", "story_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class Story:
         return False
 
 
-def told(entries: Sequence[Entry]) -> Story:
+def story_of(entries: Sequence[Entry]) -> Story:
     """The story of `entries`, which begin with the header."""
     acts: list[Act] = []
     act = Act()

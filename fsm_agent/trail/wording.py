@@ -10,20 +10,20 @@ from typing import Any, Final
 from langchain_core.messages import AnyMessage
 
 from fsm_agent.alphabet import TERMINAL, State
-from fsm_agent.memory.rebuilt import told
+from fsm_agent.memory.rebuilt import result_messages
 from fsm_agent.memory.views import unsummarised
 from fsm_agent.redact import redact_text
 from fsm_agent.rounds import answer_message, closed_history
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.fold import Folded
 
-__all__ = ["deeds", "human_entry", "moment", "spoken"]
+__all__ = ["human_actions", "human_entry", "turn_messages", "utc_text"]
 
 _DECIDING: Final = ("resumed", "decided")
 _DECISIONS: Final = {"approve": "approved", "edit": "edited", "deny": "denied", "answer": "answered"}
 
 
-def moment(time: float | None) -> str:
+def utc_text(time: float | None) -> str:
     """Seconds since the epoch as a date and time of day, in UTC."""
     return "never" if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -53,7 +53,7 @@ def human_entry(entry: Entry, *, unredacted: bool = False) -> str:
             return ""
 
 
-def deeds(entries: Sequence[Entry], *, unredacted: bool = False) -> dict[int, str]:
+def human_actions(entries: Sequence[Entry], *, unredacted: bool = False) -> dict[int, str]:
     """What people did, by the number of its entry. Whoever took the run up to decide about a call is named with the decision alone."""
     to_decide = {one.seq for one, after in pairwise(entries) if (one.kind, after.kind) == _DECIDING}
     found = {one.seq: human_entry(one, unredacted=unredacted) for one in entries if one.seq not in to_decide}
@@ -64,10 +64,10 @@ def _by(body: Mapping[str, Any]) -> str:
     return f" by {body['by']}" if body.get("by") else ""
 
 
-def spoken(folded: Folded) -> tuple[AnyMessage, ...]:
+def turn_messages(folded: Folded) -> tuple[AnyMessage, ...]:
     """The messages of this turn so far, as the result of the run has them: none is left out for a summary."""
     ctx = folded.ctx
     executing = bool(folded.transitions) and folded.transitions[-1].source is State.EXECUTE
     history = closed_history(ctx, executing=executing) if folded.state in TERMINAL else ctx.blocks
-    messages = told([one for one in unsummarised(history) if one.turn == ctx.turn], None)
+    messages = result_messages([one for one in unsummarised(history) if one.turn == ctx.turn], None)
     return (*messages, *([] if folded.answer is None else [answer_message(ctx, folded.answer)]))

@@ -28,7 +28,7 @@ from fsm_agent.verify.configuration import Bounds
 from fsm_agent.verify.findings import faults_of, unused_rows
 from fsm_agent.verify.graph import Graph, explore
 from fsm_agent.verify.judge import Judge
-from fsm_agent.verify.longest import circle, measure
+from fsm_agent.verify.longest import find_cycle, measure
 from fsm_agent.verify.policy import examined
 from fsm_agent.verify.wording import ASSUMED, ASSUMED_OF_POLICY, PROVED, proved_of_policy, ranking
 
@@ -82,7 +82,7 @@ def verify(
         return _certificate(bounds, rows, begun, faults=(refused,))
     judge = Judge(machine, bounds)
     graph = explore(judge, most)
-    found = circle(graph)
+    found = find_cycle(graph)
     unused, dead = unused_rows(judge, graph)
     proof, wrong = (None, ()) if policy is None else examined(policy, chosen, tools)
     faults = (*faults_of(judge, graph, found), *dead, *wrong)

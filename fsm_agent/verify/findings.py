@@ -14,7 +14,7 @@ from fsm_agent.records import Transitioned
 from fsm_agent.table import Row
 from fsm_agent.verify.certificate import Fault, Unused
 from fsm_agent.verify.configuration import Bounds
-from fsm_agent.verify.graph import Arc, Breach, Graph, explore, happenings, way_to
+from fsm_agent.verify.graph import Arc, Breach, Graph, explore, possible_outcomes, shortest_path
 from fsm_agent.verify.judge import Judge
 from fsm_agent.verify.outcomes import Happened
 
@@ -45,7 +45,7 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
     faults = [_fault(judge, graph, breach) for breach in told[: max(_MOST_FAULTS, len(first))]]
     if found is not None:
         begin, back = found
-        way = way_to(graph, (begin,), judge.bounds.limits.step_bound)
+        way = shortest_path(graph, (begin,), judge.bounds.limits.step_bound)
         rows = _rows(graph, back)
         sentence = (
             f"a run need not end: from {graph.configs[begin]} it can come back there, and no bounded counter has grown"
@@ -64,7 +64,7 @@ def faults_of(judge: Judge, graph: Graph, found: tuple[int, tuple[Arc, ...]] | N
 
 
 def _fault(judge: Judge, graph: Graph, breach: Breach) -> Fault:
-    way = (*way_to(graph, breach.sources, judge.bounds.limits.step_bound), Arc(breach.row, -1))
+    way = (*shortest_path(graph, breach.sources, judge.bounds.limits.step_bound), Arc(breach.row, -1))
     return Fault(
         kind=breach.kind,
         sentence=breach.sentence,
@@ -156,7 +156,7 @@ def _held(judge: Judge, graph: Graph, quiet: Sequence[int]) -> dict[int, _Held]:
         places = [place for place in quiet if graph.rows[place].source is config.state]
         if not places:
             continue
-        for happened in happenings(judge, config):
+        for happened in possible_outcomes(judge, config):
             for place in places:
                 if graph.rows[place].event is happened.event:
                     _look(judge, graph.rows[place], happened, found[place])

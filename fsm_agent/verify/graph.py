@@ -20,7 +20,7 @@ from fsm_agent.verify.outcomes import OUTCOMES, Happened
 from fsm_agent.verify.own import arrivals, own_outcomes
 from fsm_agent.verify.rules import broken_rules
 
-__all__ = ["Arc", "Breach", "Graph", "explore", "happenings", "way_to"]
+__all__ = ["Arc", "Breach", "Graph", "explore", "possible_outcomes", "shortest_path"]
 
 _MOST_VISITED: Final = 400_000
 
@@ -108,7 +108,7 @@ class _Explorer:
         if config.state in TERMINAL:
             return
         arcs: dict[Arc, None] = {}
-        for happened in happenings(self.judge, config):
+        for happened in possible_outcomes(self.judge, config):
             for place in self.led(happened):
                 for holds in self.entered(source, config, happened, place):
                     arcs |= dict.fromkeys(self.arcs_of(source, happened, place, holds, more_steps=more_steps))
@@ -160,7 +160,7 @@ class _Explorer:
         known.sources.add(source)
 
 
-def happenings(judge: Judge, config: Config) -> Iterator[Happened]:
+def possible_outcomes(judge: Judge, config: Config) -> Iterator[Happened]:
     """All that can happen in a configuration: what its state makes of an outcome, and what comes from outside."""
     own, known = judge.own.get(config.state), OUTCOMES.get(config.state)
     if own is not None:
@@ -180,7 +180,7 @@ def explore(judge: Judge, most: int) -> Graph:
     return _Explorer(judge, most).run()
 
 
-def way_to(graph: Graph, targets: Collection[int], max_steps: int) -> tuple[Arc, ...]:
+def shortest_path(graph: Graph, targets: Collection[int], max_steps: int) -> tuple[Arc, ...]:
     """The fewest transitions from the beginning to one of these configurations, with the steps that it takes.
 
     Where that would be too far to search, those in which the last step may come early.

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from fsm_agent.alphabet import Event, State
 from fsm_agent.verify.graph import Arc, Graph
 
-__all__ = ["Cost", "Worst", "circle", "measure"]
+__all__ = ["Cost", "Worst", "find_cycle", "measure"]
 
 _MOST_PERIODS: Final = 4
 _MOST_SEARCHED: Final = 50
@@ -42,7 +42,7 @@ class Worst:
     extra: dict[str, Cost]
 
 
-def circle(graph: Graph) -> tuple[int, tuple[Arc, ...]] | None:
+def find_cycle(graph: Graph) -> tuple[int, tuple[Arc, ...]] | None:
     """A configuration and a way back to it on which no bounded counter grows, near the beginning. None when there is none."""
     inner = [[arc for arc in arcs if not arc.counts] for arcs in graph.arcs]
     left = set(range(len(inner))) - set(_sorted_backwards([{arc.target for arc in arcs} for arcs in inner]))
@@ -180,7 +180,7 @@ class _Measuring:
 
 
 def measure(graph: Graph, max_steps: int) -> Worst:
-    """The longest way, in each of the counts. Raises `ValueError` for a graph that has a `circle`."""
+    """The longest way, in each of the counts. Raises `ValueError` for a graph that has a cycle (`find_cycle`)."""
     one = _Measuring(graph)
     if len(one.order) < len(graph.configs):
         raise ValueError("a graph with a cycle has no longest way")

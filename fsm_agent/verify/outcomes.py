@@ -14,7 +14,7 @@ from fsm_agent.alphabet import Event, State
 from fsm_agent.ladder import Rung
 from fsm_agent.verify.configuration import Bounds, Config
 
-__all__ = ["OUTCOMES", "Choice", "Happened", "lates"]
+__all__ = ["OUTCOMES", "Choice", "Happened", "deadline_outcomes"]
 
 
 class Choice(NamedTuple):
@@ -49,7 +49,7 @@ RungOf = Callable[[Config], Rung | None]
 _CALLS: Final = ("fresh", "waiting", "repeated")
 
 
-def lates(config: Config, bounds: Bounds) -> tuple[bool, ...]:
+def deadline_outcomes(config: Config, bounds: Bounds) -> tuple[bool, ...]:
     """Whether the deadline has passed after something that takes time."""
     return (config.late,) if config.late or bounds.limits.deadline is None else (False, True)
 
@@ -61,7 +61,7 @@ def _plan(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
     least = max(config.failures - attempt + 1, 0)
     # Past the last failure that is counted, what is left of them is not known.
     left = range(least, full + 1) if config.failures == full else (least,)
-    for late in lates(config, bounds):
+    for late in deadline_outcomes(config, bounds):
         now = config._replace(late=late)
         for failures in left:
             yield Happened(
@@ -143,7 +143,7 @@ def _validate(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened
 
 
 def _review(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
-    for late in lates(config, bounds):
+    for late in deadline_outcomes(config, bounds):
         now = config._replace(late=late, holds="ran")
         for event in (Event.APPROVED, Event.DENIED, Event.ANSWERED, Event.EXPIRED):
             yield Happened(event, now)
@@ -152,7 +152,7 @@ def _review(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
 
 
 def _execute(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
-    for late in lates(config, bounds):
+    for late in deadline_outcomes(config, bounds):
         now = config._replace(late=late, holds="ran")
         yield Happened(Event.EXECUTED, now)
         yield Happened(Event.DOUBTED, now, Choice("waiting"), "crash")
@@ -207,7 +207,7 @@ def _decide(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
 
 
 def _retry(config: Config, bounds: Bounds, rung: RungOf) -> Iterator[Happened]:
-    for late in lates(config, bounds):
+    for late in deadline_outcomes(config, bounds):
         yield Happened(Event.WAITED, config._replace(late=late, attempt=config.attempt + 1))
 
 

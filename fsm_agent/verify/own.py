@@ -14,7 +14,7 @@ from fsm_agent.alphabet import Event, State, StopReason
 from fsm_agent.custom import OwnState
 from fsm_agent.table import Row
 from fsm_agent.verify.configuration import HOLDS, Bounds, Config
-from fsm_agent.verify.outcomes import Choice, Happened, lates
+from fsm_agent.verify.outcomes import Choice, Happened, deadline_outcomes
 
 __all__ = ["arrivals", "holds_calls", "own_outcomes", "wrongly_left"]
 
@@ -79,7 +79,7 @@ def own_outcomes(state: OwnState, rows: tuple[Row, ...], config: Config, bounds:
     kind = _KINDS.get(held, "")
     known = tuple(left for left, tag in _DECIDED.items() if tag == held)
     tokens = known or (("fit",) if bounds.limits.token_budget is None else ("fit", "answer", "over"))
-    for late, event in product(lates(config, bounds) if state.wait else (config.late,), state.events):
+    for late, event in product(deadline_outcomes(config, bounds) if state.wait else (config.late,), state.events):
         kinds = (kind, "waiting") if held == "fresh" and event in asks else (kind,)
         for one, left in product(kinds, tokens):
             yield Happened(

@@ -16,7 +16,7 @@ from fsm_agent.memory import InMemoryConversations
 from fsm_agent.testing import Call, ScriptedModel, call, reply
 from fsm_agent.trail import MemoryTrail, audit, replay
 from fsm_agent.trail.fold import fold
-from fsm_agent.trail.wording import spoken
+from fsm_agent.trail.wording import turn_messages
 from tests.faults.histories import Summarised, add, calls_and
 from tests.faults.kit import (
     BOTH,
@@ -363,7 +363,7 @@ def test_h04_an_earlier_failure_does_not_stand_for_the_attempt_that_was_cancelle
     assert (told.status, told.text) == ("error", EN.cancelled_result)
     assert_sendable(model.requests)
     assert audit(agent.journal, "r", agent.setup).ok
-    assert list(spoken(fold(agent.journal.entries("r"), agent.setup))) == list(result.messages)
+    assert list(turn_messages(fold(agent.journal.entries("r"), agent.setup))) == list(result.messages)
 
 
 LIMITS_THAT_STOP = {
@@ -421,7 +421,7 @@ def test_h04_a_trail_tells_the_messages_that_the_result_has(limit: str, dialect:
     agent = make(ScriptedModel(acts), [add], dialect=dialect, limits=limits, store=MemoryTrail())
     result = run(agent, "go")
     assert result.status is Status.FAILED
-    told = spoken(fold(agent.journal.entries(result.run_id), agent.setup))
+    told = turn_messages(fold(agent.journal.entries(result.run_id), agent.setup))
     assert [(one.type, one.text) for one in told] == [(one.type, one.text) for one in result.messages]
 
 
