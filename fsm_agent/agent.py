@@ -52,14 +52,14 @@ from fsm_agent.reflection import Reflect
 from fsm_agent.runner import Runner, StreamItem
 from fsm_agent.runs import NO_PAUSES, Pauses, Run
 from fsm_agent.slots import Slot
-from fsm_agent.stores import Store, stores_of
+from fsm_agent.stores import Store, journal_of, stores_of
 from fsm_agent.table import Table
 from fsm_agent.temperature import Temperature
 from fsm_agent.tools import Registry, Tool
 from fsm_agent.tracing import Trace
-from fsm_agent.trail import Chain, TrailStore, chain_from_env
+from fsm_agent.trail import Chain
 from fsm_agent.trail.changes import Change
-from fsm_agent.trail.cipher import Cipher, cipher_from_env
+from fsm_agent.trail.cipher import Cipher
 from fsm_agent.trail.journal import Journal
 from fsm_agent.verify.verifiable import Verifiable
 
@@ -72,35 +72,45 @@ __all__ = ["Agent", "StreamItem"]
 class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     """An agent whose loop is the table. Safe to share: runs of one agent never share state.
 
-    `model` is any LangChain chat model, or a string: "openai:gpt-4o-mini", "local:1.5b"; `base_url` is the OpenAI-compatible server of a
-    model that is named. `tools` are typed functions, `Tool`s and LangChain tools, or a `Registry` that may change while runs go on.
-    `limits` default to `Limits.from_env()`. `system` is the system text, by default a general one; what a task brings follows it.
-    `dialect` is "native", "json_action", "react", "guided_json" or a `Dialect`; None chooses "guided_json" for a local model, else
-    "native". `memory` defaults to `Window(rounds=5)`, `recall` to no long-term memory. `approve` decides in place about calls that need
-    approval; without it such a run is suspended. `policy` says which tool may be called where in a run (`fsm_agent.policy`).
+    A trail of this agent is read by its `journal`, `setup` and `machine`: `audit(agent.journal, run_id, agent.setup)`.
 
-    `ladder` names what may be tried, in this order, when calls keep failing or a limit is reached: by default "fallback" (of the tool),
-    "default" (of the tool), "strategy" (the model is told to choose another way; with `withhold`, without the tool that keeps failing),
-    "simpler" (only the tools named in `simpler` are left) and "answer" (from what is known, without tools). "stop" at its end stops the run
-    where no rung is left, before `abort_after`. `temperature` is what the model is asked with, by default its own; `Cooling(0.3)`
-    asks with 0.3, and with 0.1 once three steps in a row have succeeded, until one fails. `reflect` has the model asked now and then
-    whether to go on: `Reflect(every=3, most=2)`. `table` is a table of your own, made by `fsm_agent.table.extend`.
+    Args:
+        model: A LangChain chat model, or its name: "openai:gpt-4o-mini", "local:1.5b".
+        tools: Typed functions, `Tool`s and LangChain tools, or a `Registry` that may change while runs go on.
+        limits: Every number that guards compare with. Default: `Limits.from_env()`.
+        system: The system text; what a task brings follows it. Default: a general one, in the language of the run.
+        dialect: "native", "json_action", "react", "guided_json" or a `Dialect`. Default: "guided_json" for a local model, else "native".
+        memory: What the model sees of the history. Default: `Window(rounds=5)`.
+        recall: Long-term memory. Default: none.
+        store: Where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
+            it), "postgresql://..." or a `TrailStore`; or a store of conversations, as `conversations`. Default: nowhere.
+        conversations: Where those of `config["configurable"]["thread_id"]` are kept. Default: in memory.
+        chain: How trails are sealed. Default: as the environment says (`chain_from_env`).
+        cipher: How trails are encrypted. Default: as the environment says (`cipher_from_env`).
+        approve: Decides in place about calls that need approval. Default: nobody does, and such a run is suspended.
+        language: "en" or "zh", in which the model is addressed. Default: by the script of the task.
+        ladder: What may be tried, in this order, when calls keep failing or a limit is reached: "fallback" and "default" (of the tool),
+            "strategy" (the model is told to choose another way), "simpler" (only the tools of `simpler` are left), "answer" (from what is
+            known, without tools). "stop" at its end stops the run where no rung is left, before `abort_after`. Default: all but "stop".
+        simpler: The tools, or their names, that the rung "simpler" leaves.
+        withhold: Whether the rung "strategy" takes away the tool that keeps failing.
+        temperature: That of model calls, or `Cooling(0.3)`, which falls while steps succeed. Default: the model's own.
+        policy: Which tool may be called where in a run (`fsm_agent.policy`). Default: any anywhere.
+        table: A table of your own, made by `fsm_agent.table.extend`. Default: the built-in one.
+        reflect: When the model is asked whether to go on: `Reflect(every=3, most=2)`. Default: never.
+        base_url: The OpenAI-compatible server of a model that is named. Default: its provider's, or one started for a local model.
+        name: What tracers call a run.
+        clock: The time of day, the stopwatch and the sleep of the runs. Default: the system's.
+        logger: A structlog logger. Default: the host's.
+        observers: Each is called with each transition.
+        origin: JSON data for the header of each trail, to find again how the agent was made; the name of the model is added.
+        cut_marker: What stands behind a result that was cut. Default: a line that tells its original size.
 
-    `store` is where runs are written down, so that they survive their process: a path (an SQLite file, with one for conversations beside
-    it), "postgresql://..." or a `TrailStore`; `conversations`, or a store of them as `store`, keeps those of
-    `config["configurable"]["thread_id"]`, by default in memory. `chain` seals the trail and `cipher` encrypts it, by default as the
-    environment says (`chain_from_env`, `cipher_from_env`). `origin` is JSON data that the header of each trail keeps, beside the
-    name of the model, to find again how the agent was made. `cut_marker` stands behind a result that was cut, by default a line that
-    tells its original size.
+    Raises:
+        DefinitionError: What is given is wrong.
 
-    What a trail of this agent is read by are `journal`, `setup` and `machine`: `audit(agent.journal, run_id, agent.setup)`.
-
-    `language` ("en", "zh") is what the model is addressed in, by default the script of the task. `logger` is a structlog logger, by
-    default the host's; `observers` are told each transition; `name` is what tracers call a run. `clock` is the time of day, the stopwatch
-    and the sleep of its runs, by default the system's.
-
-    Raises `fsm_agent.errors.DefinitionError` for a wrong definition. What a model or a tool does never raises: it ends the run, typed.
-    A run raises `RunError` for what is no task, `RunBusy` while another has the thread, and what its store raises that fails.
+    What a model or a tool does never raises: it ends the run, typed. A run raises `RunError` for what is no task, `RunBusy` while another
+    has its thread, and what its store raises.
     """
 
     def __init__(
@@ -174,7 +184,9 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
         self._pauses = NO_PAUSES
         self.trails, self.conversations = stores_of(store, conversations)
         origin = {"model": name_of(model, prepared), **(origin or {})}
-        self._journal = None if self.trails is None else self._new_journal(self.trails, chain, cipher, origin)
+        self._journal = journal_of(
+            self.trails, clock=self._clock, chain=chain, cipher=cipher, origin=origin, machine=self.machine
+        )
         self._runner = Runner(
             performer,
             self.conversations,
@@ -191,18 +203,6 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             check_names(self.setup.dialect, tools.names())
             self._begun = replace(self.setup, tools=tools, memo={})
         return self._begun
-
-    def _new_journal(
-        self, store: TrailStore, chain: Chain | None, cipher: Cipher | None, origin: Mapping[str, Any]
-    ) -> Journal:
-        return Journal(
-            store=store,
-            clock=self._clock,
-            chain=chain_from_env() if chain is None else chain,
-            cipher=cipher_from_env() if cipher is None else cipher,
-            origin=origin,
-            machine=self.machine,
-        )
 
     @property
     def policy(self) -> ToolPolicy | None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fsm_agent.clock import Clock
 from fsm_agent.errors import DefinitionError
+from fsm_agent.machine import Machine
 from fsm_agent.memory import Conversations, InMemoryConversations
+from fsm_agent.trail.chain import Chain, chain_from_env
+from fsm_agent.trail.cipher import Cipher, cipher_from_env
+from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.store import TrailStore
 
-__all__ = ["Store", "stores_of"]
+__all__ = ["Store", "journal_of", "stores_of"]
 
 Store = str | os.PathLike[str] | TrailStore | Conversations
 """A path (an SQLite file for trails, and `<name>.threads.<suffix>` for conversations), `postgresql://...`, or a store of either."""
@@ -53,3 +59,25 @@ def stores_of(store: Store | None, conversations: Conversations | None) -> tuple
             raise DefinitionError("store and conversations are both stores of conversations; give one of them")
         conversations = given
     return trails, InMemoryConversations() if conversations is None else conversations
+
+
+def journal_of(
+    trails: TrailStore | None,
+    *,
+    clock: Clock,
+    chain: Chain | None,
+    cipher: Cipher | None,
+    origin: Mapping[str, Any],
+    machine: Machine,
+) -> Journal | None:
+    """The journal on the store `trails`, None without one. `chain` and `cipher` are by default those of the environment."""
+    if trails is None:
+        return None
+    return Journal(
+        store=trails,
+        clock=clock,
+        chain=chain_from_env() if chain is None else chain,
+        cipher=cipher_from_env() if cipher is None else cipher,
+        origin=origin,
+        machine=machine,
+    )
