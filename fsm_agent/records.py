@@ -22,10 +22,28 @@ RESUME: Final = ": agent.resume"
 
 @dataclass(frozen=True, kw_only=True)
 class Transitioned:
-    """One transition of a run, as it is logged, streamed and kept in `RunResult.transitions`.
+    """One transition of a run, as it is logged, streamed and kept in `RunResult.transitions`. Counts are those of the run so far.
 
-    `seq` counts from 1. `guards` are all that were asked, in order. `tools` and `signatures` are those of the open round. `tokens` is the
-    total so far, `elapsed_ms` the time since the transition before. `error` names a failure; it is redacted.
+    Attributes:
+        run_id: The run.
+        seq: The number of the transition, from 1.
+        source: The state before it.
+        event: What happened there.
+        target: The state after it.
+        guards: All guards that were asked, in order, with the values that they compared.
+        step: The step that it belongs to, from 1; 0 before the first.
+        tokens: Tokens used.
+        estimated_tokens: How many of those were estimated.
+        model_calls: Model calls made.
+        tool_calls: Tool calls executed.
+        failures: Failures in a row.
+        tools: The tools of the calls of the open round, in order.
+        signatures: The signatures of the same calls.
+        repairs: What was repaired in the reply that was read, by name.
+        elapsed_ms: Milliseconds since the transition before.
+        at: Seconds since the run began.
+        reason: Why the run stops, or leaves the ordinary path, by this row; None for most.
+        error: What failed, redacted; "" when nothing did.
     """
 
     run_id: str
@@ -70,10 +88,16 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a person is asked about one call. `why` is "requires_approval" or "in_doubt" (a crash left open whether it ran).
+    """What a person is asked about one call.
 
-    `digest` is what a decision is bound to: `Approve(digest=...)` counts for exactly these arguments. `expires_at` is seconds since the
-    epoch, None for never.
+    Attributes:
+        run_id: The run that waits.
+        call_id: The call, by which a mapping of decisions names it.
+        tool: The tool.
+        arguments: Its validated arguments.
+        why: "requires_approval", or "in_doubt" where a crash left open whether the call ran.
+        digest: What a decision is bound to: `Approve(digest=...)` counts for exactly these arguments.
+        expires_at: When the request expires, in seconds since the epoch; None for never.
     """
 
     run_id: str
@@ -88,14 +112,27 @@ class Request:
 class RunResult(BaseModel):
     """How a run ended, and everything it did.
 
-    `status` is what to branch on, `reason` why it stopped, `detail` one sentence with the guard, the limit and the value. `answer` is set
-    for `completed` and `partial`. `usage` counts tokens (`usage.estimated` of them were estimated). `calls` and
-    `results` are the calls that succeeded and what each gave, in order. `messages` is the whole history of this turn
-    as valid LangChain messages, at the end the answer as the user reads it: given back with a further question, they are the earlier
-    turn in any dialect; of a run that waits, what came before the reply that waits. `pending` is what a
-    person is asked, for `suspended`, and `requests` the same call by call; `upcoming` are the calls that a paused run is
-    about to execute. `trail_head` is the seal of the newest entry of the trail, "" without a store: kept elsewhere, it
-    shows later that nothing was cut off. Times are seconds.
+    Attributes:
+        run_id: The run; `Agent.resume` takes it.
+        thread_id: The conversation that it belongs to, None without one.
+        status: How it stands: what to branch on.
+        reason: Why it stopped; None for a run that waits, unless a call is in doubt.
+        answer: The answer, set for `completed` and `partial`; else None.
+        detail: One sentence for a person, with the guard, the limit and the value.
+        steps: Steps taken.
+        model_calls: Model calls made.
+        tool_calls: Tool calls executed.
+        usage: Tokens used; `usage.estimated` of them were estimated.
+        elapsed: Seconds, those in which it waited for a decision too (a pause does not count).
+        transitions: Every transition, in order.
+        messages: The history of this turn as valid LangChain messages, at the end the answer as the user reads it. Given back with a
+            further question, they are the earlier turn in any dialect. Of a run that waits, what came before the reply that waits.
+        calls: The calls that succeeded, in order.
+        results: What each of `calls` gave.
+        pending: What a person is asked, for `suspended`; None when nobody is.
+        requests: The same, call by call.
+        upcoming: The calls that a paused run is about to execute.
+        trail_head: The seal of the newest entry of the trail, "" without a store. Kept elsewhere, it shows later that nothing was cut off.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
