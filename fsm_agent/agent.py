@@ -42,7 +42,7 @@ from fsm_agent.perform import Approver, Performer
 from fsm_agent.perform_model import ModelPerformer
 from fsm_agent.perform_tools import ToolPerformer
 from fsm_agent.policy import ToolPolicy
-from fsm_agent.policy_state import fitting
+from fsm_agent.policy_state import checked_policy
 from fsm_agent.profiles.named import Named
 from fsm_agent.prompt import opening_texts
 from fsm_agent.recollect import aremembering, remembering
@@ -163,7 +163,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             simpler=fewer,
             withhold=withhold,
             temperature=temperature_of(temperature),
-            policy=fitting(policy, self.tools),
+            policy=checked_policy(policy, self.tools),
             reflect=reflect_of(reflect),
         )
         check_names(self.setup.dialect, self.tools.names())
@@ -357,7 +357,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
                 yield item
 
     def _asked(self, given: AgentInput, ids: Ids) -> NewRun:
-        fitting(self.policy, self.tools)
+        checked_policy(self.policy, self.tools)
         return new_run(given, ids, language=self._language, dialect=self.setup.dialect)
 
     def _begin(

@@ -49,7 +49,7 @@ class Batch:
             if self._closed:
                 return None
             self.results[call.id] = result
-            return None if isinstance(result, Stop) else job.take_in(result)
+            return None if isinstance(result, Stop) else job.add_result(result)
 
     def close(self) -> None:
         """Take nothing more in."""

@@ -32,7 +32,7 @@ from fsm_agent.trail.codec import result_data, started_data
 from fsm_agent.trail.journal import CLAIM_SECONDS
 from fsm_agent.turn import turn
 
-__all__ = ["Rest", "adurable", "begin", "catch_up", "conclude", "durable", "rest_of"]
+__all__ = ["Remainder", "adurable", "begin", "catch_up", "conclude", "durable", "remainder_of"]
 
 
 def durable(written: Future[None]) -> None:
@@ -137,7 +137,7 @@ def catch_up(run: Run) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Remainder:
     """What is left of an effect after a crash: `effect` is to be performed (None: nothing), `known` are results, `doubt` calls in doubt.
 
     `order` is the ids of all calls of the batch.
@@ -161,15 +161,15 @@ class Rest:
         return Returned(results=found, at=at)
 
 
-def rest_of(run: Run, effect: Effect, tools: Registry) -> Rest:
+def remainder_of(run: Run, effect: Effect, tools: Registry) -> Remainder:
     """What is left to do of `effect`: no call with a result is made again, and of the others only idempotent ones, under the same key."""
     recovered, run.recovered = run.recovered, None
     if recovered is None or isinstance(effect, CallModel | AskHuman):
-        return Rest(effect, {}, (), ())
+        return Remainder(effect, {}, (), ())
     if isinstance(effect, Wait):
         left = effect.seconds if recovered.until is None else max(recovered.until - run.job.clock.time(), 0.0)
         # A clock that was set back must not make the wait longer than it was to be.
-        return Rest(Wait(min(left, effect.seconds)), {}, (), ())
+        return Remainder(Wait(min(left, effect.seconds)), {}, (), ())
     known = {
         call_id: result for call_id, result in recovered.results.items() if call_id in {one.id for one in effect.calls}
     }
@@ -178,4 +178,4 @@ def rest_of(run: Run, effect: Effect, tools: Registry) -> Rest:
     doubt = tuple(call.id for call in missing if call not in again)
     order = tuple(call.id for call in effect.calls)
     run.job.ended = list(known.values())
-    return Rest(replace(effect, calls=again) if again else None, known, doubt, order)
+    return Remainder(replace(effect, calls=again) if again else None, known, doubt, order)

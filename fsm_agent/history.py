@@ -22,7 +22,7 @@ __all__ = [
     "MessageTemplate",
     "block",
     "call_ids",
-    "correction",
+    "correction_factor",
     "estimate_text",
     "estimate_tokens",
     "flatten",
@@ -146,7 +146,7 @@ def estimate_tokens(messages: Iterable[AnyMessage], count: Callable[[str], int] 
     return total
 
 
-def correction(counted: float, estimated: float) -> float:
+def correction_factor(counted: float, estimated: float) -> float:
     """What an estimate must be multiplied by to be the count; between 0.5 and 4, so that one odd count cannot mislead a budget."""
     low, high = _FACTOR_RANGE
     return min(max(counted / estimated, low), high)

@@ -95,7 +95,7 @@ class Job:
     _cancels: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def take_in(self, result: Result) -> Future[None] | None:
+    def add_result(self, result: Result) -> Future[None] | None:
         """Keep the result of a call that has ended: what to wait for before anything else happens."""
         kept = None if self.keep is None else self.keep(result)
         self.ended.append(result)
@@ -184,7 +184,7 @@ class Job:
             self._cancels += 1
             task.cancel()
 
-    def took_back(self, task: asyncio.Task[Any], before: int) -> bool:
+    def uncancel(self, task: asyncio.Task[Any], before: int) -> bool:
         """Take back the cancellations of the job's own. True when there were any and `task` was not cancelled by anybody else besides."""
         mine, self._cancels = self._cancels, 0
         left = task.cancelling()
@@ -334,12 +334,12 @@ async def on_task(job: Job, work: Coroutine[Any, Any, T], within: float | None =
     try:
         done = await work
     except asyncio.CancelledError:
-        if not job.took_back(task, before):
+        if not job.uncancel(task, before):
             raise
         if job.cancel_reason is not None:
             raise CancelRequested(job.cancel_reason) from None
         raise TimedOut from None
     finally:
         job.close_task()
-        job.took_back(task, before)
+        job.uncancel(task, before)
     return done

@@ -17,8 +17,8 @@ __all__ = [
     "LADDER",
     "Rung",
     "backoff",
+    "calls_to_retry",
     "defaults",
-    "due_again",
     "fallbacks",
     "next_rung",
     "retryable_calls",
@@ -149,7 +149,7 @@ def retryable_calls(ctx: Context) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def due_again(ctx: Context) -> tuple[Call, ...]:
+def calls_to_retry(ctx: Context) -> tuple[Call, ...]:
     """The calls that this attempt is for, without those that it was made for before a crash. None in the first attempt."""
     if ctx.attempt == 1:
         return ()

@@ -15,18 +15,25 @@ from fsm_agent.jobs import claimed_in_thread, in_thread
 from fsm_agent.runs import Run
 from fsm_agent.trail.journal import Journal, Taken
 
-__all__ = ["PATIENCE", "aleft_behind", "awithdrawn", "broken_off", "left_behind", "withdrawn"]
+__all__ = [
+    "PATIENCE",
+    "areclaim_if_cancelled",
+    "arelease_when_written",
+    "reclaim_if_cancelled",
+    "release_when_written",
+    "stop_on_error",
+]
 
 PATIENCE: Final = 5.0
 """Seconds that a run which was broken off waits for its end to be written down."""
 
 
-def withdrawn(run: Run, journal: Journal) -> Cancelled | None:
+def reclaim_if_cancelled(run: Run, journal: Journal) -> Cancelled | None:
     """The outcome of a run that was given back to wait for a person: None, or that it was cancelled meanwhile, once it is held again."""
     return None if run.job.cancel_reason is None else _stopped(run, _regained(run, journal))
 
 
-async def awithdrawn(run: Run, journal: Journal) -> Cancelled | None:
+async def areclaim_if_cancelled(run: Run, journal: Journal) -> Cancelled | None:
     """The same on the event loop."""
     if run.job.cancel_reason is None:
         return None
@@ -58,7 +65,7 @@ def _stopped(run: Run, taken: Taken | None) -> Cancelled | None:
     return Cancelled(run.job.cancel_reason or "", run.job.now())
 
 
-def broken_off(run: Run, error: BaseException) -> Future[None] | None:
+def stop_on_error(run: Run, error: BaseException) -> Future[None] | None:
     """Leave a terminal, consistent run behind, whatever broke it off: what is being written of that, None for nothing."""
     if run.trail is not None and (run.torn or run.trail.torn):
         # Ctrl-C came in the middle of a move: what is known here is half of it. As after a crash, what is stored is whole.
@@ -71,7 +78,7 @@ def broken_off(run: Run, error: BaseException) -> Future[None] | None:
     return None if run.trail is None else conclude(run)
 
 
-def left_behind(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:
+def release_when_written(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:
     """Let go of a run that was broken off, once what is `written` of its end is there: not long, as the store may be what broke it off."""
     if run.trail is not None:
         with suppress(TimeoutError):
@@ -80,9 +87,9 @@ def left_behind(run: Run, written: Future[None] | None, let_go: Callable[[], Non
             let_go()
 
 
-async def aleft_behind(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:
+async def arelease_when_written(run: Run, written: Future[None] | None, let_go: Callable[[], None]) -> None:
     """The same while the event loop goes on. It is done all the same when the await is cancelled."""
     if run.trail is not None:
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                await in_thread(partial(left_behind, run, written, let_go))
+                await in_thread(partial(release_when_written, run, written, let_go))

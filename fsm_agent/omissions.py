@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from fsm_agent.effects import CallModel, ModelFailed, Omittable
 from fsm_agent.history import THOUGHTS, minted_id
 
-__all__ = ["messages_without", "omitted_at_first", "refused_parts"]
+__all__ = ["known_omissions", "messages_without", "refused_parts"]
 
 _REFUSED: Final = frozenset({400, 422})
 _FORMAT_WORDS: Final = ("response_format", "json_schema", "grammar", "schema")
@@ -21,7 +21,7 @@ _MISTRALS: Final = "stral"
 _MISTRALS_ID: Final = re.compile("[a-zA-Z0-9]{9}")
 
 
-def omitted_at_first(model: object) -> frozenset[Omittable]:
+def known_omissions(model: object) -> frozenset[Omittable]:
     """What is left out from the first request on: Mistral's models are known by their names, which saves the refusal."""
     name = str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")
     return frozenset({"order"} if _MISTRALS in name.lower() else ())

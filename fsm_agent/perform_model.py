@@ -19,7 +19,7 @@ from fsm_agent.failures import model_failure
 from fsm_agent.jobs import CancelRequested, Emit, Job, TimedOut, Work, on_task
 from fsm_agent.memory.tokens import ESTIMATE, TokenCounter
 from fsm_agent.models import Prepared, message_of
-from fsm_agent.omissions import messages_without, omitted_at_first, refused_parts
+from fsm_agent.omissions import known_omissions, messages_without, refused_parts
 from fsm_agent.prompt import schema_texts
 from fsm_agent.replies import ChunkReader, read_message
 from fsm_agent.tools.registry import Registry
@@ -48,7 +48,7 @@ class ModelPerformer:
         self._tools = tools
         self._native = native_tools
         self._bound: tuple[_Key, Runnable[Any, Any], Mapping[str, Any]] | None = None
-        self._without = omitted_at_first(prepared.model)
+        self._without = known_omissions(prepared.model)
         self._at: dict[float, BaseChatModel] = {}
         self._counter = counter
 

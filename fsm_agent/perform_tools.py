@@ -58,7 +58,7 @@ class ToolPerformer:
         for batch in self._batches(effect):
             if len(batch) == 1:
                 results.append((yield from self._one(batch[0], effect, job)))
-                kept = job.take_in(results[-1])
+                kept = job.add_result(results[-1])
                 if kept is not None:
                     kept.result()
             else:
@@ -72,7 +72,7 @@ class ToolPerformer:
         for batch in self._batches(effect):
             if len(batch) == 1 and job.keep is None and self._in_thread(batch[0]):
                 results.append(await self._alone(batch[0], effect, job))
-                job.take_in(results[-1])
+                job.add_result(results[-1])
             else:
                 results.extend(or_stop(await on_task(job, self._gathered(batch, effect, job))))
         return Returned(results=tuple(results), at=job.now())
@@ -178,7 +178,7 @@ class ToolPerformer:
                 found = (
                     _gone(call, job) if tool is None else self._timed_out(tool, call, job, self._timeout(tool, effect))
                 )
-                job.take_in(found)
+                job.add_result(found)
             results.append(found)
         return results
 

@@ -13,10 +13,10 @@ from fsm_agent.offer import offered_tools
 from fsm_agent.policy import Position, ToolPolicy
 from fsm_agent.tools.registry import Registry
 
-__all__ = ["fitting", "moved", "within_policy"]
+__all__ = ["checked_policy", "next_position", "within_policy"]
 
 
-def fitting(policy: Any, tools: Registry) -> ToolPolicy | None:
+def checked_policy(policy: Any, tools: Registry) -> ToolPolicy | None:
     """`policy`, when `tools` has every tool that it names, fallbacks too; else `PolicyError`. Asked at each run: a registry may change."""
     if policy is None:
         return None
@@ -45,7 +45,7 @@ def within_policy(ctx: Context, call: Call, beside: Sequence[Call]) -> Call:
     return replace(call, refusal=text, refusal_kind="policy", repeated=False, needs_approval=False)
 
 
-def moved(ctx: Context) -> Position:
+def next_position(ctx: Context) -> Position:
     """The position after the results that are new in this round.
 
     A call begins once, however often the engine tries it again. What a person answered in its place counts as a call that succeeded: it

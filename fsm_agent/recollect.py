@@ -12,7 +12,7 @@ from fsm_agent.memory.recall import Recall, found_out
 from fsm_agent.records import RunResult
 from fsm_agent.runner import StreamItem
 from fsm_agent.runs import Run
-from fsm_agent.workers import outside_collection
+from fsm_agent.workers import run_outside_gc
 
 __all__ = ["aremembering", "remembering"]
 
@@ -26,7 +26,7 @@ def _remembering(recall: Recall, run: Run, items: Driven) -> Driven:
     try:
         yield from items
     finally:
-        outside_collection(lambda: recall.remember(*_found(run)))
+        run_outside_gc(lambda: recall.remember(*_found(run)))
 
 
 def aremembering(recall: Recall | None, run: Run, items: AsyncGenerator[StreamItem]) -> AsyncGenerator[StreamItem]:

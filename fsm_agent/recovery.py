@@ -16,7 +16,7 @@ from fsm_agent.observe import Observer
 from fsm_agent.review import decisions_for
 from fsm_agent.runs import Recovered, Run
 from fsm_agent.tools.registry import Registry
-from fsm_agent.trail.changes import Change, changed
+from fsm_agent.trail.changes import Change, apply_change
 from fsm_agent.trail.fold import Decided, Folded, fold
 from fsm_agent.trail.header import check_agent
 from fsm_agent.trail.journal import Journal, Taken
@@ -130,7 +130,7 @@ def reopened(run: Run, resumption: Resumption, setup: Setup) -> Outcome | None:
         _check_memory(change)
     decided = _decided(run, asking, resumption, setup) if asking is not None else {}
     if change:
-        after = changed(run.ctx, change)
+        after = apply_change(run.ctx, change)
         _check_calls(after, change)
         run.ctx = after
     if run.trail is not None:

@@ -15,7 +15,7 @@ from fsm_agent.memory.summary import transcript
 from fsm_agent.offer import offered_tools
 from fsm_agent.prompt import estimate_request, usable_tokens, visible_blocks
 
-__all__ = ["Reflection", "reading_of", "reflection_call", "reflection_due"]
+__all__ = ["Reflection", "read_reflection", "reflection_call", "reflection_due"]
 
 _FIELDS: Final = frozenset({"go_on", "next_tool"})
 
@@ -60,7 +60,7 @@ def reflection_call(ctx: Context, timeout: float) -> CallModel:
     )
 
 
-def reading_of(ctx: Context, outcome: Replied | ModelFailed) -> Reflection | str:
+def read_reflection(ctx: Context, outcome: Replied | ModelFailed) -> Reflection | str:
     """What the model said, or why it counts for nothing."""
     if isinstance(outcome, ModelFailed):
         return f"{outcome.error}: {outcome.message}"

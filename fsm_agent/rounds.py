@@ -12,16 +12,16 @@ from fsm_agent.context import Context
 from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Result
 from fsm_agent.history import Block, block
-from fsm_agent.ladder import due_again
+from fsm_agent.ladder import calls_to_retry
 
 __all__ = [
     "NOT_FAILURES",
     "answer_message",
     "close_round",
     "closed_history",
-    "executed_now",
     "interrupted",
     "merge_results",
+    "newly_executed",
     "not_executed",
     "runnable",
     "with_note",
@@ -62,11 +62,11 @@ def interrupted(ctx: Context, results: tuple[Result, ...], at: float) -> Context
     """The context of a run that was cancelled: the calls that had ended took effect, and stay known."""
     given = {one.call_id: one for one in results}
     after = with_results(ctx, tuple([given[call.id] for call in ctx.calls if call.id in given]), at)
-    done = [Done(call, result) for call, result in executed_now(after) if result.ok]
+    done = [Done(call, result) for call, result in newly_executed(after) if result.ok]
     return after.change(done=(*ctx.done, *done))
 
 
-def executed_now(ctx: Context) -> list[tuple[Call, Result]]:
+def newly_executed(ctx: Context) -> list[tuple[Call, Result]]:
     """The calls that were executed since OBSERVE looked last, with their results."""
     calls = {call.id: call for call in ctx.calls}
     return [(calls[result.call_id], result) for result in ctx.fresh if result.executed and result.call_id in calls]
@@ -110,7 +110,7 @@ def closed_history(ctx: Context, *, executing: bool) -> tuple[Block, ...]:
 
     What an attempt, or a tool, before the one that was under way gave is no result of the call any more.
     """
-    under_way = {call.id for call in (*runnable(ctx), *due_again(ctx))} if executing else set()
+    under_way = {call.id for call in (*runnable(ctx), *calls_to_retry(ctx))} if executing else set()
     # Calls were asked for that the history does not hold yet, or not as they stand now.
     if ctx.note or not ctx.asked or not (under_way or ctx.fresh or ctx.round is None):
         return ctx.blocks

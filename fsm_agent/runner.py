@@ -12,12 +12,19 @@ from typing import Any
 from fsm_agent.alphabet import TERMINAL
 from fsm_agent.context import Setup
 from fsm_agent.driver import Driven
-from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, rest_of
+from fsm_agent.durable import adurable, begin, catch_up, conclude, durable, remainder_of
 from fsm_agent.effects import CallModel, Effect, Outcome
 from fsm_agent.errors import FsmAgentError, RunBusy, RunError, UnknownRun
 from fsm_agent.history import Block
 from fsm_agent.jobs import CALLER_THREAD, CallerThread, Work, claimed_in_thread
-from fsm_agent.leaving import PATIENCE, aleft_behind, awithdrawn, broken_off, left_behind, withdrawn
+from fsm_agent.leaving import (
+    PATIENCE,
+    areclaim_if_cancelled,
+    arelease_when_written,
+    reclaim_if_cancelled,
+    release_when_written,
+    stop_on_error,
+)
 from fsm_agent.memory import Conversations
 from fsm_agent.observe import Observer
 from fsm_agent.os_fork import through_forks
@@ -29,7 +36,7 @@ from fsm_agent.slots import Slot, Slots
 from fsm_agent.threads import Threads
 from fsm_agent.tracing import Trace
 from fsm_agent.trail.journal import Journal
-from fsm_agent.workers import outside_collection
+from fsm_agent.workers import run_outside_gc
 
 __all__ = ["Runner", "StreamItem"]
 
@@ -134,12 +141,12 @@ class Runner:
             result = self._finish(run)
             self._leave(run)
         except BaseException as error:
-            outside_collection(partial(self._break_off, run, trace, error))
+            run_outside_gc(partial(self._break_off, run, trace, error))
             raise
         try:
             yield result
         finally:
-            outside_collection(partial(trace.end, result))
+            run_outside_gc(partial(trace.end, result))
 
     async def arun(self, run: Run, trace: Trace, outcome: Outcome | None) -> AsyncGenerator[StreamItem]:
         """Drive `run` on the event loop."""
@@ -168,7 +175,7 @@ class Runner:
                 item, outcome = send(core, outcome), None
             result = await self._afinish(run)
         except BaseException as error:
-            await aleft_behind(run, broken_off(run, error), partial(self._let_go, run))
+            await arelease_when_written(run, stop_on_error(run, error), partial(self._let_go, run))
             await trace.afail(error)
             raise
         finally:
@@ -246,7 +253,7 @@ class Runner:
             if run is not None:
                 self._let_go(run)
             self.slots.give_up(slot)
-            self._heed(slot)
+            self._apply_requested_cancel(slot)
 
     def _left(self, slot: Slot, run: Run) -> RunResult:
         """What was decided so far is kept, and the run goes on waiting."""
@@ -259,9 +266,9 @@ class Runner:
             raise
         finally:
             self._gone(run)
-            self._heed(slot)
+            self._apply_requested_cancel(slot)
 
-    def _heed(self, slot: Slot) -> None:
+    def _apply_requested_cancel(self, slot: Slot) -> None:
         """Stop a run that goes on waiting, where somebody was told meanwhile that it will be."""
         if slot.why is not None and not slot.ends:
             with suppress(FsmAgentError):  # what became of the run is for the caller to hear
@@ -292,7 +299,7 @@ class Runner:
 
     def _end_behind(self, run: Run) -> None:
         try:
-            left_behind(run, None if run.trail is None else conclude(run), partial(self._let_go, run))
+            release_when_written(run, None if run.trail is None else conclude(run), partial(self._let_go, run))
         finally:
             self._end(run)
 
@@ -304,13 +311,13 @@ class Runner:
         try:
             if run.trail is None and run.recovered is None:
                 return (yield from self._performer.perform(effect, run.job))
-            rest = rest_of(run, effect, self._tools)
+            rest = remainder_of(run, effect, self._tools)
             if rest.effect is None:
                 return rest.outcome(None, run.job.now())
             if run.trail is not None:
                 durable(self._begin(run, rest.effect))
                 if self._journal is not None and not run.trail.held:
-                    return withdrawn(run, self._journal)
+                    return reclaim_if_cancelled(run, self._journal)
             return rest.outcome((yield from self._performer.perform(rest.effect, run.job)), run.job.now())
         except FsmAgentError:
             raise
@@ -324,13 +331,13 @@ class Runner:
         try:
             if run.trail is None and run.recovered is None:
                 return await self._performer.aperform(effect, run.job)
-            rest = rest_of(run, effect, self._tools)
+            rest = remainder_of(run, effect, self._tools)
             if rest.effect is None:
                 return rest.outcome(None, run.job.now())
             if run.trail is not None:
                 await adurable(self._begin(run, rest.effect))
                 if self._journal is not None and not run.trail.held:
-                    return await awithdrawn(run, self._journal)
+                    return await areclaim_if_cancelled(run, self._journal)
             return rest.outcome(await self._performer.aperform(rest.effect, run.job), run.job.now())
         except FsmAgentError:
             raise
@@ -382,7 +389,7 @@ class Runner:
 
     def _break_off(self, run: Run, trace: Trace, error: BaseException) -> None:
         try:
-            left_behind(run, broken_off(run, error), partial(self._let_go, run))
+            release_when_written(run, stop_on_error(run, error), partial(self._let_go, run))
             trace.fail(error)
         finally:
             self._end(run)

@@ -106,7 +106,7 @@ class Run:
         """Fire the step's event, move, and tell the observers."""
         return self.move(self.machine.fire(self.state, step.event, step.ctx))
 
-    def tell(self, outcome: Outcome) -> None:
+    def record_outcome(self, outcome: Outcome) -> None:
         """Write down what came of an effect, before anything follows from it."""
         if self.trail is not None:
             self.trail.add("outcome", outcome_data(outcome))
@@ -176,10 +176,10 @@ class Run:
         if self.state in TERMINAL:
             return None
         self.asking = None
-        self.tell(outcome)
+        self.record_outcome(outcome)
         return self.move(turn(self.machine, self.state, self.ctx, outcome))
 
-    def look_again(self) -> None:
+    def refresh_tools(self) -> None:
         """Go by the tools as they are now, and write that down, when they have changed since the run looked last."""
         if self.tools is None or self.tools.version == self.tools_seen:
             return
@@ -335,7 +335,7 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
             return
         try:
             if run.state is State.PLAN:
-                run.look_again()
+                run.refresh_tools()
             effect = run.asking or behaviour.enter(run.ctx)
             outcome = None
             still = still + 1 if effect is None else 0
@@ -350,7 +350,7 @@ def drive(run: Run) -> Generator[Transitioned | Effect, Outcome | None, None]:
                 record = run.stop(outcome)
             else:
                 if outcome is not None:
-                    run.tell(outcome)
+                    run.record_outcome(outcome)
                 record = run.move(turn(run.machine, run.state, run.ctx, outcome))
         except Exception as error:  # noqa: BLE001 - a bug in a state, guard or dialect ends the run, typed
             record = run.stop(run.broke(error))

@@ -16,7 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
-__all__ = ["outside_collection", "start"]
+__all__ = ["run_outside_gc", "start"]
 
 _IDLE_KEPT: Final = 256
 """As many as a busy service has runs at once: starting a thread costs more than the tool call that it is for."""
@@ -40,7 +40,7 @@ def start(work: Callable[[], None]) -> None:
     inbox.put(lambda: context.run(work))
 
 
-def outside_collection(act: Callable[[], object]) -> None:
+def run_outside_gc(act: Callable[[], object]) -> None:
     """Do `act` here; on a worker where the garbage collector calls, as whatever it has interrupted on this thread may hold any lock."""
     if not _collecting():
         act()

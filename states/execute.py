@@ -8,7 +8,7 @@ from typing import Final
 from fsm_agent.alphabet import Event
 from fsm_agent.context import Context
 from fsm_agent.effects import CallTools, Doubted, Outcome, Result, Returned
-from fsm_agent.ladder import due_again
+from fsm_agent.ladder import calls_to_retry
 from fsm_agent.rounds import runnable, with_results
 from fsm_agent.states.base import Step, unexpected
 
@@ -17,7 +17,7 @@ EVENTS: Final = frozenset({Event.EXECUTED, Event.DOUBTED})
 
 def enter(ctx: Context) -> CallTools:
     """The calls to execute: those without a result, else those that are due to be tried again."""
-    calls = runnable(ctx) + due_again(ctx)
+    calls = runnable(ctx) + calls_to_retry(ctx)
     limits = ctx.limits
     return CallTools(
         calls=calls,

@@ -10,9 +10,9 @@ from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Done
 from fsm_agent.effects import Call, Outcome, Result
 from fsm_agent.history import block
-from fsm_agent.policy_state import moved
+from fsm_agent.policy_state import next_position
 from fsm_agent.repeats import learned_from, times_seen
-from fsm_agent.rounds import NOT_FAILURES, close_round, executed_now, not_executed
+from fsm_agent.rounds import NOT_FAILURES, close_round, newly_executed, not_executed
 from fsm_agent.states.base import Step
 
 EVENTS: Final = frozenset({Event.OBSERVED})
@@ -30,8 +30,8 @@ def resolve(ctx: Context, outcome: Outcome | None) -> Step:
         ctx = ctx.change(answer=None, note=note, note_kind="refused")
     if ctx.note:
         return Step(Event.OBSERVED, _observed_note(ctx))
-    executed = executed_now(ctx)
-    counted = ctx.change(**_progress(ctx, executed), **_failures(ctx), position=moved(ctx))
+    executed = newly_executed(ctx)
+    counted = ctx.change(**_progress(ctx, executed), **_failures(ctx), position=next_position(ctx))
     return Step(Event.OBSERVED, close_round(_warned(counted, executed)))
 
 

@@ -13,7 +13,7 @@ from fsm_agent.context import Context, Failure
 from fsm_agent.dialects.base import Answer, Purpose
 from fsm_agent.dialects.repair import split_thinking
 from fsm_agent.effects import CallModel, ModelFailed, Omittable, Outcome, Replied
-from fsm_agent.history import correction, estimate_text
+from fsm_agent.history import correction_factor, estimate_text
 from fsm_agent.memory.summary import summary_block
 from fsm_agent.memory.views import is_round
 from fsm_agent.prompt import (
@@ -25,7 +25,7 @@ from fsm_agent.prompt import (
     summary_call,
     usable_tokens,
 )
-from fsm_agent.reflecting import reading_of, reflection_call, reflection_due
+from fsm_agent.reflecting import read_reflection, reflection_call, reflection_due
 from fsm_agent.rounds import with_note
 from fsm_agent.states.base import Step, unexpected
 
@@ -159,7 +159,7 @@ def _summarised(ctx: Context, gone: range, outcome: Replied | ModelFailed) -> St
 def _reflected(ctx: Context, outcome: Replied | ModelFailed) -> Step:
     """Whether the model would go on, with a hint to the tool that it named. What is of no use changes nothing but the counts."""
     after = ctx.change(**_called(ctx, outcome), reflections=ctx.reflections + 1, reflected_at=ctx.step)
-    said = reading_of(ctx, outcome)
+    said = read_reflection(ctx, outcome)
     if isinstance(said, str):
         return Step(Event.REFLECTION_FAILED, after.change(setback=said))
     if said.go_on and said.next_tool is not None:
@@ -200,4 +200,4 @@ def _factor(ctx: Context, reply: Replied) -> float:
     estimate = estimate_prompt(ctx, "answer" if ctx.forced else "plan") / ctx.prompt_factor
     if not reply.prompt_tokens or estimate <= 0:
         return ctx.prompt_factor
-    return correction(reply.prompt_tokens, estimate)
+    return correction_factor(reply.prompt_tokens, estimate)

@@ -30,7 +30,7 @@ from fsm_agent.diagrams.image import tidied
 from fsm_agent.diagrams.mermaid import as_mermaid
 from fsm_agent.diagrams.palette import ARROWS, BOXES, DARK, INK, MARKED, PALE, PAPER, START
 from fsm_agent.diagrams.parts import Picture
-from fsm_agent.diagrams.picture import numbered, pictured
+from fsm_agent.diagrams.picture import pictured, row_numbers
 from fsm_agent.diagrams.reference import FOLDER, files
 from fsm_agent.diagrams.text import xml_text
 from fsm_agent.diagrams.walk import duration, walked
@@ -160,7 +160,7 @@ def test_the_reference_names_everything_once() -> None:
 
 def expected_lines(limits: Limits | None) -> set[tuple[str, str, str]]:
     """Each row as (source, what is said, target); those of every state once."""
-    turns = numbered(TABLE)
+    turns = row_numbers(TABLE)
     lines = set()
     for row, turn in zip(TABLE, turns, strict=True):
         source = "anywhere" if row.event in ANYWHERE else f"s_{row.source}"
@@ -302,7 +302,7 @@ def test_the_csv_has_every_row_as_it_is() -> None:
     """One line a row, guards and their sentences under the limits below each other in their cells."""
     read = list(csv.DictReader(io.StringIO(diagram("csv", limits=LIMITS))))
     assert len(read) == len(TABLE)
-    for line, row, turn in zip(read, TABLE, numbered(TABLE), strict=True):
+    for line, row, turn in zip(read, TABLE, row_numbers(TABLE), strict=True):
         assert (line["source"], line["event"], line["target"]) == (row.source, row.event, row.target)
         assert (line["turn"], line["reason"]) == (str(turn or ""), row.reason or "")
         assert [name for name in line["guards"].split("\n") if name] == [one.name for one in row.guards]
@@ -312,7 +312,7 @@ def test_the_csv_has_every_row_as_it_is() -> None:
 def test_the_markdown_has_every_row_in_order_and_every_guard_once() -> None:
     """One line a row, with its turn and reason; then one sentence a guard under the limits."""
     table, _, meanings = diagram("markdown", limits=LIMITS).partition("\n\n")
-    turns = dict(zip(TABLE, numbered(TABLE), strict=True))
+    turns = dict(zip(TABLE, row_numbers(TABLE), strict=True))
     own = [row for row in TABLE if row.event not in ANYWHERE]
     lines = table.splitlines()[2:]
     assert len(lines) == len(own) + len(ANYWHERE)

@@ -13,17 +13,17 @@ from fsm_agent.cli.console import note
 from fsm_agent.cli.endings import EXIT_CODES, BrokenOff
 from fsm_agent.cli.example import example_of, example_task, example_tools, say_whether_right, workplace
 from fsm_agent.cli.going import Policy
-from fsm_agent.cli.origin import Origin, place_of, public
+from fsm_agent.cli.origin import Origin, place_of, public_url
 from fsm_agent.cli.policy_file import policy_from
 from fsm_agent.cli.run import Order, Watch, carry_out, memory_of, read_task, report
-from fsm_agent.cli.stores import option_of, read_run, short, writing
+from fsm_agent.cli.stores import option_of, read_run, short_id, writing
 from fsm_agent.cli.threads import check_thread
 from fsm_agent.cli.toolbox import table_of, toolbox
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.errors import DefinitionError
 from fsm_agent.language import Language
 from fsm_agent.limits import Limits
-from fsm_agent.policy_state import fitting
+from fsm_agent.policy_state import checked_policy
 from fsm_agent.profiles import profile as profile_named
 from fsm_agent.records import RunResult
 from fsm_agent.tools.registry import Registry
@@ -98,7 +98,7 @@ def _order(wanted: Wanted, task: str, trails: TrailStore | None, own: Registry |
     check_thread(wanted.thread, wanted.conversations, wanted.profile)
     memory, table = memory_of(wanted.memory), table_of(wanted.table)
     tools = toolbox(wanted.tools, wanted.files, wanted.profile) if own is None else own
-    policy = fitting(policy_from(wanted.policy), tools)
+    policy = checked_policy(policy_from(wanted.policy), tools)
     choice = choose(wanted.model, wanted.base_url, os.environ)
     if tools.names() and (wanted.dialect or _of_profile(wanted)) is None:
         choice = with_dialect(choice, os.environ)
@@ -129,7 +129,7 @@ def _of_profile(wanted: Wanted) -> str | Dialect | None:
 def _origin(wanted: Wanted, choice: Choice) -> Origin:
     return Origin(
         model=choice.model,
-        base_url=None if choice.base_url is None else public(choice.base_url),
+        base_url=None if choice.base_url is None else public_url(choice.base_url),
         dialect=wanted.dialect or choice.dialect,
         tools=wanted.tools,
         files=None if wanted.files is None else str(wanted.files.absolute()),
@@ -149,7 +149,7 @@ def _carried_out(wanted: Wanted, order: Order, watch: Watch) -> RunResult:
         return carry_out(order, watch)
     except BrokenOff as broken:
         note(
-            f"go on with what is stored of it: fsm-agent resume {short(broken.run_id)}{option_of(wanted.store)}",
+            f"go on with what is stored of it: fsm-agent resume {short_id(broken.run_id)}{option_of(wanted.store)}",
             "yellow",
         )
         raise

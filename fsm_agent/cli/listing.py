@@ -15,7 +15,7 @@ from fsm_agent.alphabet import Event
 from fsm_agent.cli.console import out, put, put_json
 from fsm_agent.cli.options import GivenLimits
 from fsm_agent.diagrams.tables import as_markdown
-from fsm_agent.diagrams.walk import count
+from fsm_agent.diagrams.walk import counted
 from fsm_agent.limits import ENV_PREFIX, Limits
 from fsm_agent.table import Row
 from fsm_agent.tools.lint import lint
@@ -51,7 +51,7 @@ def show_lint(tools: Registry, *, as_json: bool) -> bool:
     if as_json:
         put_json([finding.to_data() for finding in found])
     else:
-        put("\n".join(map(str, found)) or f"nothing to mend in {count(len(tools), 'tool')}")
+        put("\n".join(map(str, found)) or f"nothing to mend in {counted(len(tools), 'tool')}")
     return not found
 
 

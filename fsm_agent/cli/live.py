@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fsm_agent.alphabet import INITIAL, State
 from fsm_agent.cli.console import err, interactive
-from fsm_agent.cli.picture import Picture, describe, doing, draw
+from fsm_agent.cli.picture import Picture, activity, describe, draw
 from fsm_agent.cli.summary import tokens_text
 from fsm_agent.limits import Limits
 from fsm_agent.records import Transitioned
@@ -110,7 +110,7 @@ class PlainView(SilentView):
 
     def _say(self, at: float, state: State, tools: Sequence[str] = ()) -> None:
         if self._calls:
-            self._console.print(Text(safe(f"{at:6.1f} s      {doing(state, tools)}"), style="dim"))
+            self._console.print(Text(safe(f"{at:6.1f} s      {activity(state, tools)}"), style="dim"))
 
     def said(self, piece: str) -> None:
         """Write the piece, when pieces are wanted."""

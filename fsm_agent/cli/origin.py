@@ -37,7 +37,7 @@ __all__ = [
     "order_of",
     "place_of",
     "policy_of",
-    "public",
+    "public_url",
     "setup_of",
 ]
 
@@ -86,7 +86,7 @@ class Origin:
         return cls(tools=tuple(tools), **values)
 
 
-def public(url: str) -> str:
+def public_url(url: str) -> str:
     """A base URL without what may be secret in it."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
@@ -94,13 +94,13 @@ def public(url: str) -> str:
 
 def place_of(conversations: str) -> str:
     """A store of conversations as it can be found again: a whole path, or a URL without what may be secret in it."""
-    return public(conversations) if conversations.startswith(REDIS) else str(Path(conversations).absolute())
+    return public_url(conversations) if conversations.startswith(REDIS) else str(Path(conversations).absolute())
 
 
 def _conversations(origin: Origin, environ: Mapping[str, str]) -> str | None:
     """Where the threads are: as the run began, with the name and password of the environment where that names the same server."""
     here = environ.get(REDIS_URL, "")
-    return here if here and origin.conversations == public(here) else origin.conversations
+    return here if here and origin.conversations == public_url(here) else origin.conversations
 
 
 def policy_of(stored: Stored) -> ToolPolicy | None:
@@ -115,7 +115,7 @@ def _choice(origin: Origin, given: Given, environ: Mapping[str, str]) -> Choice:
     if given.base_url is not None:
         return replace(choose(origin.model, given.base_url, environ), why="the model that began the run")
     url, here = origin.base_url, environ.get("OPENAI_BASE_URL", "").strip()
-    if url is not None and here and public(here) == url:
+    if url is not None and here and public_url(here) == url:
         url = here  # the same server, with the name and password that the trail does not keep
     return Choice(origin.model, url, "the model that began the run")
 

@@ -18,7 +18,7 @@ from fsm_agent.limits import Limits
 from fsm_agent.records import Transitioned
 from fsm_agent.visible import safe
 
-__all__ = ["Picture", "as_read", "describe", "doing", "draw"]
+__all__ = ["Picture", "activity", "as_read", "describe", "draw"]
 
 _KEPT: Final = 6
 _TEXT_ROWS: Final = 4
@@ -85,7 +85,7 @@ def describe(record: Transitioned) -> str:
     return line
 
 
-def doing(state: State, tools: Sequence[str] = ()) -> str:
+def activity(state: State, tools: Sequence[str] = ()) -> str:
     """What goes on in a state, in words: `running calculator`."""
     words = _DOING.get(state, "judging")
     return f"{words} {_names(tools)}" if tools else words
@@ -102,7 +102,8 @@ def draw(picture: Picture, limits: Limits, now: float, console: Console) -> Rend
     status.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     status.add_column(justify="right", no_wrap=True)
     what = Text.assemble(
-        (picture.state.value, "bold cyan"), f" {safe(doing(picture.state, picture.tools))} {now - picture.since:.1f} s"
+        (picture.state.value, "bold cyan"),
+        f" {safe(activity(picture.state, picture.tools))} {now - picture.since:.1f} s",
     )
     numbers = (
         f"step {picture.step}/{limits.step_bound}  {now - picture.started:.1f} s  "

@@ -22,7 +22,7 @@ from fsm_agent.cli.going import Policy
 from fsm_agent.cli.interrupt import cancelling_on_interrupt
 from fsm_agent.cli.live import LiveView, View, view_for
 from fsm_agent.cli.summary import document, footer, headline, newest_results
-from fsm_agent.cli.threads import keeping
+from fsm_agent.cli.threads import conversation_store
 from fsm_agent.cli.trail_lines import call_text
 from fsm_agent.cli.weights import start
 from fsm_agent.errors import DefinitionError, FsmAgentError, ModelError, RunError
@@ -146,7 +146,7 @@ def carry_out(
         note("cancelling; Ctrl-C again kills", "yellow")
 
     streaming = watch.streaming if watch.streaming is not None else isinstance(view, LiveView)
-    with keeping(order.thread, order.conversations, order.profile) as threads:
+    with conversation_store(order.thread, order.conversations, order.profile) as threads:
         if choice.local:
             start(choice.model, quiet=watch.quiet)
         begun = _Begun(run_id)

@@ -31,7 +31,7 @@ __all__ = [
     "new_or_existing",
     "option_of",
     "read_run",
-    "short",
+    "short_id",
     "stored_run",
     "writing",
 ]
@@ -62,7 +62,7 @@ class Stored:
 
     def command(self, words: str, rest: str = "") -> str:
         """A command about this run, for a person to copy."""
-        return f"fsm-agent {words} {short(self.run_id)}{rest}{self.options}"
+        return f"fsm-agent {words} {short_id(self.run_id)}{rest}{self.options}"
 
     @property
     def options(self) -> str:
@@ -157,7 +157,7 @@ def option_of(store: str | None) -> str:
     return f" --store {shlex.quote(store)}"
 
 
-def short(run_id: str) -> str:
+def short_id(run_id: str) -> str:
     """The beginning of a run id that is random: enough to name it in a command. Another is given whole, quoted for a shell."""
     head, dash, _ = run_id.partition("-")
     return shlex.quote(head if dash and len(head) == _SHORT and len(run_id) == 36 else run_id)  # noqa: PLR2004 - a UUID as text

@@ -11,13 +11,13 @@ from fsm_agent.errors import DefinitionError
 from fsm_agent.memory import Conversations, InMemoryConversations, RedisConversations, SQLiteConversations
 from fsm_agent.profiles import profile as profile_named
 
-__all__ = ["REDIS", "check_thread", "keeping"]
+__all__ = ["REDIS", "check_thread", "conversation_store"]
 
 REDIS: Final = ("redis://", "rediss://", "unix://")
 
 
 @contextlib.contextmanager
-def keeping(thread: str | None, given: str | None, profile: str | None) -> Iterator[Conversations]:
+def conversation_store(thread: str | None, given: str | None, profile: str | None) -> Iterator[Conversations]:
     """The store of the thread: what `--conversations` names, else the profile's; closed afterwards. Raises as `check_thread`."""
     store: Any = _store(thread, given, profile)
     try:

@@ -15,7 +15,7 @@ from fsm_agent.guards import Guard
 from fsm_agent.limits import Limits
 from fsm_agent.table import Row
 
-__all__ = ["everywhere", "meaning", "numbered", "pictured"]
+__all__ = ["meaning", "pictured", "row_numbers", "shared_rows"]
 
 _FEW: Final = 3
 """Rows that fewer states than these have alike are drawn one by one."""
@@ -40,7 +40,7 @@ def pictured(
     )
 
 
-def everywhere(rows: Sequence[Row]) -> tuple[int, ...]:
+def shared_rows(rows: Sequence[Row]) -> tuple[int, ...]:
     """The places in the table of the unguarded rows whose like every state that can be left has."""
     sources = {row.source for row in rows}
     alike: dict[tuple[object, ...], list[int]] = {}
@@ -51,7 +51,7 @@ def everywhere(rows: Sequence[Row]) -> tuple[int, ...]:
     return tuple(sorted(index for group in groups for index in group)) if len(sources) >= _FEW else ()
 
 
-def numbered(rows: Sequence[Row]) -> tuple[int, ...]:
+def row_numbers(rows: Sequence[Row]) -> tuple[int, ...]:
     """For each row its turn among the rows of its source and event, from 1; 0 for a row that is alone."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
@@ -91,9 +91,9 @@ class _Draft:
         self, rows: Sequence[Row], known: int, limits: Limits | None, detail: Detail, walks: Sequence[Walk]
     ) -> None:
         self.rows, self.known, self.limits, self.detail, self.walks = rows, known, limits, detail, walks
-        self.turns = numbered(rows[:known]) + (0,) * (len(rows) - known)
+        self.turns = row_numbers(rows[:known]) + (0,) * (len(rows) - known)
         taken = {index for walk in walks for index in walk.taken}
-        self.shared = frozenset(everywhere(rows[:known])) - taken
+        self.shared = frozenset(shared_rows(rows[:known])) - taken
         self.states = tuple(dict.fromkeys(state for row in rows for state in (row.source, row.target)))
         self.ids: Mapping[str, str] = {state: _id(state) for state in self.states}
         left = {row.source for row in rows}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from fsm_agent.diagrams.picture import everywhere, meaning, numbered
+from fsm_agent.diagrams.picture import meaning, row_numbers, shared_rows
 from fsm_agent.diagrams.text import xml_text
 from fsm_agent.diagrams.walk import Walk
 from fsm_agent.limits import Limits
@@ -24,9 +24,9 @@ def as_markdown(rows: Sequence[Row], limits: Limits | None = None, *, walks: Seq
     Rows that every state has alike, and no run took, stand there once.
     """
     taken = {index for walk in walks for index in walk.taken}
-    shared = [index for index in everywhere(rows) if index not in taken]
+    shared = [index for index in shared_rows(rows) if index not in taken]
     ends = " and ".join(dict.fromkeys(row.target for row in rows if row.target not in {one.source for one in rows}))
-    turns = numbered(rows)
+    turns = row_numbers(rows)
     head = ["source", "event", "turn", "guards", "target", "reason", *_run_columns(walks)]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     told: set[tuple[object, ...]] = set()
@@ -56,7 +56,7 @@ def as_csv(rows: Sequence[Row], limits: Limits | None = None, *, walks: Sequence
     """One line a row, every one of them, names as they are; guards, and their meanings, stand below each other in their cells."""
     letters = [""] if len(walks) == 1 else [f"_{letter}" for letter, _ in zip("ab", walks, strict=False)]
     lines: list[list[object]] = [[*_COLUMNS, *(f"{name}{letter}" for letter in letters for name in ("times", "ms"))]]
-    turns = numbered(rows)
+    turns = row_numbers(rows)
     for index, row in enumerate(rows):
         names = "\n".join(guard.name for guard in row.guards)
         meanings = "\n".join(meaning(guard, limits) for guard in row.guards)

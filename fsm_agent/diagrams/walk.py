@@ -15,7 +15,7 @@ from fsm_agent.table import Row
 from fsm_agent.trail.codec import record_of
 from fsm_agent.trail.entries import Entry
 
-__all__ = ["Passage", "Stay", "Trail", "Walk", "compared", "count", "duration", "walked"]
+__all__ = ["Passage", "Stay", "Trail", "Walk", "compared", "counted", "duration", "walked"]
 
 Trail = RunResult | Iterable[object]
 """A result, or the transitions of a run in order: `Transitioned` records, or the entries of its trail.
@@ -124,7 +124,7 @@ def compared(rows: Sequence[Row], first: Trail, second: Trail) -> tuple[Walk, Wa
     return one, replace(other, told=told)
 
 
-def count(number: int, one: str, more: str = "") -> str:
+def counted(number: int, one: str, more: str = "") -> str:
     """`1 entry`, `2 entries`."""
     return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
@@ -196,12 +196,12 @@ def _told(
         ]
         detail = "; ".join([*why, *([last.error] if last.error else [])])
     spent = sum(one.elapsed_ms for one in transitions)
-    counted = (
-        count(len(transitions), "transition"),
-        count(last.step, "step"),
-        count(last.model_calls, "model call"),
-        count(last.tool_calls, "tool call"),
-        count(last.tokens, "token"),
+    counts = (
+        counted(len(transitions), "transition"),
+        counted(last.step, "step"),
+        counted(last.model_calls, "model call"),
+        counted(last.tool_calls, "tool call"),
+        counted(last.tokens, "token"),
     )
     stands = (
         f"{name} stopped in {last.target}"
@@ -211,7 +211,7 @@ def _told(
     return (
         f"{stands} ({ended})" if ended else stands,
         *((detail,) if detail else ()),
-        ", ".join((*counted, duration(spent))),
+        ", ".join((*counts, duration(spent))),
     )
 
 

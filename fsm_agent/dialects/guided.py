@@ -42,7 +42,7 @@ from fsm_agent.dialects.guided_texts import GUIDES, Example, Guide
 from fsm_agent.dialects.json_action import FINISH, JsonAction, action_format, answer_variant
 from fsm_agent.dialects.repair import split_thinking
 from fsm_agent.dialects.repair.strict import Value, strict_value
-from fsm_agent.dialects.textual import describe, in_short, written
+from fsm_agent.dialects.textual import call_text, describe, shortened
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
 from fsm_agent.language import Texts
@@ -146,7 +146,7 @@ def _tools_text(guide: Guide, prompt: Prompt) -> str:
 
 
 def _situation(guide: Guide, task: str, unused: Sequence[str], question: str) -> str:
-    lines = [guide.task.format(task=in_short(task))]
+    lines = [guide.task.format(task=shortened(task))]
     if unused:
         lines.append(guide.unused.format(values=guide.comma.join(unused)))
     return "\n".join([*lines, question])
@@ -154,7 +154,7 @@ def _situation(guide: Guide, task: str, unused: Sequence[str], question: str) ->
 
 def _told(guide: Guide, call: Call, result: Result) -> str:
     form = guide.result if result.ok else guide.failed if result.executed else guide.refused
-    return form.format(call=written(call.tool, call.arguments), text=result.text or "(empty)")
+    return form.format(call=call_text(call.tool, call.arguments), text=result.text or "(empty)")
 
 
 def _thought_of(reply: Replied) -> dict[str, Any]:
@@ -173,6 +173,6 @@ def _worked(guide: Guide, example: Example) -> Iterator[AnyMessage]:
         said = {"thought": turn.thought, "solved": solved, "action": turn.action, "action_input": dict(turn.given)}
         yield AIMessage(json.dumps(said, ensure_ascii=False))
         if not solved:
-            result = guide.result.format(call=written(turn.action, turn.given), text=turn.result)
+            result = guide.result.format(call=call_text(turn.action, turn.given), text=turn.result)
             unused = (guide.unused.format(values=turn.unused),) if turn.unused else ()
             yield HumanMessage("\n".join([result, *unused, guide.ask]))

@@ -13,7 +13,7 @@ from fsm_agent.effects import Result
 from fsm_agent.language import Texts
 from fsm_agent.tools.spec import Tool
 
-__all__ = ["describe", "in_short", "known_so_far", "observation", "observations", "without_examples", "written"]
+__all__ = ["call_text", "describe", "known_so_far", "observation", "observations", "shortened", "without_examples"]
 
 _KNOWN_LINES: Final = 8
 _KNOWN_CHARS: Final = 300
@@ -57,20 +57,20 @@ def known_so_far(prompt: Prompt, finish: str) -> tuple[AnyMessage, ...]:
     if not prompt.done or prompt.purpose == "answer":
         return ()
     lines = [
-        f"- {written(one.call.tool, one.call.arguments)} = {one.result.text[:_KNOWN_CHARS]}"
+        f"- {call_text(one.call.tool, one.call.arguments)} = {one.result.text[:_KNOWN_CHARS]}"
         for one in prompt.done[-_KNOWN_LINES:]
     ]
-    told = prompt.texts.ledger.format(known="\n".join(lines), task=in_short(prompt.task), finish=finish)
+    told = prompt.texts.ledger.format(known="\n".join(lines), task=shortened(prompt.task), finish=finish)
     return (HumanMessage(told),)
 
 
-def in_short(text: str, chars: int = _TASK_CHARS) -> str:
+def shortened(text: str, chars: int = _TASK_CHARS) -> str:
     """`text` of at most `chars` characters (as a task is repeated below the history, where it stands whole), else without its middle."""
     half = chars // 2
     return text if len(text) <= chars else f"{text[:half]} [...] {text[-half:]}"
 
 
-def written(tool: str, arguments: Mapping[str, Any]) -> str:
+def call_text(tool: str, arguments: Mapping[str, Any]) -> str:
     """A call as it stands in a text: name(argument=value)."""
     given = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
     return f"{tool}({given})"

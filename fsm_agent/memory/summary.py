@@ -9,7 +9,7 @@ from typing import Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from fsm_agent.dialects.textual import in_short
+from fsm_agent.dialects.textual import shortened
 from fsm_agent.history import Block, block, text_of
 from fsm_agent.language import Texts
 from fsm_agent.memory.views import at_least_one, is_round, pinned
@@ -89,9 +89,9 @@ def _told(message: AnyMessage, chars: int) -> list[str]:
             for call in message.tool_calls
         ]
         said = [text_of(message.content), *calls]
-        return [f"assistant: {in_short(one, chars)}" for one in said if one.strip()]
+        return [f"assistant: {shortened(one, chars)}" for one in said if one.strip()]
     who = f"tool {message.name or ''}".strip() if isinstance(message, ToolMessage) else "user"
-    return [f"{who}: {in_short(text_of(message.content), chars)}"]
+    return [f"{who}: {shortened(text_of(message.content), chars)}"]
 
 
 def summary_block(text: str, texts: Texts, turn: int) -> Block:

@@ -21,7 +21,7 @@ from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableBinding
 
 from fsm_agent.effects import Replied, Usage
-from fsm_agent.history import correction, estimate_text, estimate_tokens
+from fsm_agent.history import correction_factor, estimate_text, estimate_tokens
 
 __all__ = ["ESTIMATE", "TokenCounter", "counter_for", "fitted"]
 
@@ -56,7 +56,7 @@ class TokenCounter:
             return 1.0
         sample = texts()
         estimated = sum(estimate_text(text) for text in sample)
-        return correction(sum(self.count(text) for text in sample), estimated) if estimated else 1.0
+        return correction_factor(sum(self.count(text) for text in sample), estimated) if estimated else 1.0
 
     def completed(self, reply: Replied, messages: Iterable[AnyMessage], schemas: Iterable[str]) -> Replied:
         """`reply` with this count for the tokens that the server did not report. They stay marked as estimated."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fsm_agent.context import Setup
 from fsm_agent.machine import DEFAULT_MACHINE, Machine
-from fsm_agent.report.gather import gathered
+from fsm_agent.report.gather import gather
 from fsm_agent.report.page import page
 from fsm_agent.trail.journal import Journal
 
@@ -32,4 +32,4 @@ def report(
     Of a damaged trail it shows what can be read, and says what is wrong. Raises `UnknownRun`, and `TrailLocked` without the key of an
     encrypted trail.
     """  # noqa: D205 - the first sentence is a list
-    return page(gathered(journal, run_id, setup, machine=machine, head=head, unredacted=unredacted))
+    return page(gather(journal, run_id, setup, machine=machine, head=head, unredacted=unredacted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsm_agent.diagrams.walk import count, duration
+from fsm_agent.diagrams.walk import counted, duration
 from fsm_agent.report.markup import Markup, el, trusted
 from fsm_agent.report.parts import Report
 from fsm_agent.report.sections import scrolled, section, state
@@ -119,5 +119,5 @@ def _ways(shown: Report) -> Markup:
     ]
     told = el("caption", "What the run took, in the order of the first time")
     table = el("table", told, el("thead", head), el("tbody", *rows))
-    summary = f"The same as a table: {count(len(rows), 'row')} of the table of the machine"
+    summary = f"The same as a table: {counted(len(rows), 'row')} of the table of the machine"
     return el("details", el("summary", summary), scrolled(table, "Rows taken"))

@@ -33,12 +33,12 @@ from fsm_agent.trail.store import alive
 from fsm_agent.trail.story import Story, story_of
 from fsm_agent.trail.wording import turn_messages
 
-__all__ = ["gathered"]
+__all__ = ["gather"]
 
 _FLAGS: Final = ("requires_approval", "idempotent", "repeatable")
 
 
-def gathered(
+def gather(
     journal: Journal, run_id: str, setup: Setup | None, *, machine: Machine, head: str, unredacted: bool
 ) -> Report:
     """What there is to show. Raises what `report` raises."""

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Final
 
 from fsm_agent.diagrams.palette import DARK, INK, PAPER
-from fsm_agent.diagrams.walk import count, duration
+from fsm_agent.diagrams.walk import counted, duration
 from fsm_agent.report.figures import path_section, time_section
 from fsm_agent.report.markup import Child, Markup, content, el, trusted
 from fsm_agent.report.parts import Fact, Report
@@ -113,7 +113,7 @@ def _pills(shown: Report) -> list[Markup]:
     found = [el("span", ending.status, class_=f"pill {kind}")]
     if ending.reason and ending.reason != ending.status:
         found += [el("span", ending.reason.replace("_", " "), class_="pill")]
-    said = "audit: nothing wrong" if verdict.ok else f"audit: {count(len(verdict.findings), 'finding')}"
+    said = "audit: nothing wrong" if verdict.ok else f"audit: {counted(len(verdict.findings), 'finding')}"
     return [*found, el("a", said, href="#audit", class_=f"pill {'good' if verdict.ok else 'bad'}")]
 
 
@@ -161,7 +161,7 @@ def _messages(shown: Report) -> Markup:
     ]
     whole = el(
         "details",
-        el("summary", f"{count(len(said), 'message')} of this turn, as the history of the run has them"),
+        el("summary", f"{counted(len(said), 'message')} of this turn, as the history of the run has them"),
         el("ol", *said, class_="conversation"),
     )
     missing = f"The messages are not whole, because the run could not be driven again: {shown.no_messages}"
@@ -216,10 +216,10 @@ def _list(facts: tuple[Fact, ...], class_: str = "facts") -> Markup:
 def _audit(shown: Report) -> Markup:
     verdict = shown.verdict
     said = (
-        f"Nothing is wrong: {count(verdict.entries, 'entry', 'entries')} are as they were written, "
-        f"and each of {count(verdict.transitions, 'transition')} is the one that the table gives."
+        f"Nothing is wrong: {counted(verdict.entries, 'entry', 'entries')} are as they were written, "
+        f"and each of {counted(verdict.transitions, 'transition')} is the one that the table gives."
         if verdict.ok
-        else f"{count(len(verdict.findings), 'finding')}. What is written here cannot be relied on."
+        else f"{counted(len(verdict.findings), 'finding')}. What is written here cannot be relied on."
     )
     findings = [
         el("li", el("b", "The trail: " if one.seq < 0 else f"Entry {one.seq}: "), one.what) for one in verdict.findings

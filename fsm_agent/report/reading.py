@@ -9,7 +9,7 @@ from fsm_agent.trail.cipher import TrailLocked
 from fsm_agent.trail.entries import Entry, parse
 from fsm_agent.trail.forms import check_form
 from fsm_agent.trail.journal import Journal
-from fsm_agent.trail.reader import opened
+from fsm_agent.trail.reader import loaded_entry
 
 __all__ = ["Read", "read"]
 
@@ -34,7 +34,7 @@ def read(journal: Journal, run_id: str) -> Read:
         stored, found.unread = (), [str(damage)]
     for one in stored:
         try:
-            entry = opened(parse(one, run_id), journal.store, journal.cipher)
+            entry = loaded_entry(parse(one, run_id), journal.store, journal.cipher)
             check_form(entry)
         except TrailLocked:
             raise

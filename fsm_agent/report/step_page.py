@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fsm_agent.diagrams.walk import count, duration
+from fsm_agent.diagrams.walk import counted, duration
 from fsm_agent.report.markup import Markup, content, el
 from fsm_agent.report.parts import Called, Checked, Question, Refused, Report, Said, Step, Turn
 from fsm_agent.report.sections import section, state
@@ -129,7 +129,7 @@ def _said(said: Said, lang: str | None) -> Markup:
 def _called(one: Called, lang: str | None) -> Markup:
     time = "" if one.seconds is None else f", {duration(one.seconds * 1000)}"
     came = el("span", one.came, class_=f"came {one.came.replace(' ', '-')}")
-    cut = f"The whole result has {count(one.whole, 'character')}; the model was given this part."
+    cut = f"The whole result has {counted(one.whole, 'character')}; the model was given this part."
     return el(
         "div",
         el("p", "Called ", el("code", one.tool), ": ", came, time, class_="happened"),

@@ -22,7 +22,7 @@ from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.fold import Folded, fold
 from fsm_agent.trail.header import check_schema, check_table, fingerprint, recorded_setup
 from fsm_agent.trail.journal import Journal
-from fsm_agent.trail.reader import checked, opened
+from fsm_agent.trail.reader import checked_entries, loaded_entry
 from fsm_agent.trail.store import RunInfo
 from fsm_agent.trail.toolset import needs_code, newest_tools, other_tools
 
@@ -77,9 +77,9 @@ def audit(
     seals_only = False
     try:
         stored = journal.store.read(run_id)
-        entries = checked(stored, run_id, journal.chain)
+        entries = checked_entries(stored, run_id, journal.chain)
         check_schema(entries[0])
-        entries = tuple(opened(entry, journal.store, journal.cipher) for entry in entries)
+        entries = tuple(loaded_entry(entry, journal.store, journal.cipher) for entry in entries)
         check_table(entries[0], machine)
         findings += wrong_rows(entries, machine)
         if not findings:

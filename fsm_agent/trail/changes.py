@@ -20,7 +20,7 @@ from fsm_agent.tools.spec import Invalid
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.header import describe, rebuilt
 
-__all__ = ["Change", "changed", "newest_limits", "with_tools"]
+__all__ = ["Change", "apply_change", "newest_limits", "with_tools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Change:
         return bool(self.limits or self.memory or self.arguments)
 
 
-def changed(ctx: Context, change: Change) -> Context:
+def apply_change(ctx: Context, change: Change) -> Context:
     """The context with `change` made; the arguments are validated like the model's own.
 
     Raises `DefinitionError` for a limit that is none, `RunError` for arguments that do not fit and for calls that are not about to run.

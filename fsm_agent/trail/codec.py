@@ -26,7 +26,7 @@ from fsm_agent.effects import (
 from fsm_agent.history import Block, text_of
 from fsm_agent.machine import Evaluated
 from fsm_agent.records import Transitioned
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import canonical_json
 
 __all__ = [
     "blocks_data",
@@ -119,7 +119,7 @@ def _digest(messages: Sequence[AnyMessage]) -> str:
         ]
         for one in messages
     ]
-    return hashlib.sha256(written(sent).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(sent).encode()).hexdigest()
 
 
 def result_data(result: Result) -> dict[str, Any]:

@@ -18,7 +18,17 @@ import orjson
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.tools.plain import plain
 
-__all__ = ["KINDS", "SCHEMA_VERSION", "SHARED_SCHEMA", "Entry", "Kind", "Stored", "legible", "parse", "written"]
+__all__ = [
+    "KINDS",
+    "SCHEMA_VERSION",
+    "SHARED_SCHEMA",
+    "Entry",
+    "Kind",
+    "Stored",
+    "canonical_json",
+    "lenient_json",
+    "parse",
+]
 
 SCHEMA_VERSION: Final = 1
 SHARED_SCHEMA: Final = 2
@@ -50,7 +60,7 @@ class Stored:
     seal: str
 
 
-def written(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Canonical JSON: keys sorted at every depth, no spaces, text as it is (a lone surrogate as an escape).
 
     The same value gives the same text, and reading that text and writing it again gives it once more. NaN and infinities become null;
@@ -65,12 +75,12 @@ def written(value: Any) -> str:
         return text if text.isascii() else _SURROGATE.sub(_character, text)
 
 
-def legible(value: Any) -> str:
-    """As `written`, for any value: guards and tools of a user's own may hold what JSON cannot, and that is written as text."""
+def lenient_json(value: Any) -> str:
+    """As `canonical_json`, for any value: guards and tools of a user's own may hold what JSON cannot, and that is written as text."""
     try:
-        return written(value)
+        return canonical_json(value)
     except (ValueError, TypeError):
-        return written(plain(value))
+        return canonical_json(plain(value))
 
 
 def _character(found: re.Match[str]) -> str:
@@ -85,7 +95,7 @@ def parse(stored: Stored, run_id: str) -> Entry:
     try:
         data = json.loads(stored.text)
         entry = Entry(run_id=data["run"], seq=data["seq"], kind=data["kind"], time=data["time"], body=data["body"])
-        canonical = written(data) == stored.text
+        canonical = canonical_json(data) == stored.text
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TrailDamaged(f"is no entry ({type(error).__name__}: {error})", run_id=run_id, seq=stored.seq) from error
     well_formed = type(data["seq"]) is int and type(data["time"]) in (int, float) and type(data["body"]) is dict

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.redact import redact, redact_text
-from fsm_agent.trail.entries import Entry, written
+from fsm_agent.trail.entries import Entry, canonical_json
 from fsm_agent.trail.spans import OtlpLines, export_spans
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def to_jsonl(entries: Sequence[Entry], *, unredacted: bool = False) -> str:
     for entry in entries:
         body = dict(entry.body) if unredacted else redacted(entry.body)
         line = {"run": entry.run_id, "seq": entry.seq, "kind": entry.kind, "time": entry.time, "body": body}
-        lines.append(written(line) + "\n")
+        lines.append(canonical_json(line) + "\n")
     return "".join(lines)
 
 

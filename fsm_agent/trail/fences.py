@@ -11,13 +11,13 @@ from fsm_agent.trail.entries import Stored
 from fsm_agent.trail.store import DAMAGED, Batch, Claim, RunInfo, alive
 
 __all__ = [
-    "advanced",
     "check_batch",
     "check_whole",
     "checked_value",
-    "claimed",
-    "damaged",
-    "listed",
+    "damaged_info",
+    "info_after_batch",
+    "info_after_claim",
+    "read_for_list",
     "unknown_run_error",
 ]
 
@@ -29,15 +29,15 @@ def unknown_run_error(run_id: str) -> UnknownRun:
     )
 
 
-def listed(look: Callable[[], RunInfo]) -> RunInfo:
+def read_for_list(look: Callable[[], RunInfo]) -> RunInfo:
     """What `look` finds of a run, for a list of them: one that is damaged hides no other."""
     try:
         return look()
     except TrailDamaged as damage:
-        return damaged(damage)
+        return damaged_info(damage)
 
 
-def damaged(damage: TrailDamaged) -> RunInfo:
+def damaged_info(damage: TrailDamaged) -> RunInfo:
     """How a run that is not as it was written stands in a list."""
     return RunInfo(
         run_id=damage.run_id, status=DAMAGED, reason=str(damage), thread_id=None, began=0.0, updated=0.0,
@@ -56,7 +56,7 @@ def check_batch(batch: Batch) -> None:
         raise TrailError(f"the entries of a batch for run {batch.run_id!r} do not follow each other: {said}")
 
 
-def advanced(info: RunInfo | None, batch: Batch) -> RunInfo:
+def info_after_batch(info: RunInfo | None, batch: Batch) -> RunInfo:
     """What is known of a run after `batch`, given what was known before (None: nothing).
 
     Raises `UnknownRun` for a batch that goes on with a run that nobody began, `RunHeld` when somebody else has the run or it has these
@@ -94,7 +94,7 @@ def advanced(info: RunInfo | None, batch: Batch) -> RunInfo:
     )
 
 
-def claimed(info: RunInfo | None, claim: Claim) -> RunInfo:
+def info_after_claim(info: RunInfo | None, claim: Claim) -> RunInfo:
     """What is known of a run after `claim`, given what was known before (None: nothing).
 
     Raises `UnknownRun`, and `RunHeld` while another has the run whose lease runs and who is not known to be gone.

@@ -17,9 +17,9 @@ from fsm_agent.errors import TrailDamaged, TrailError
 from fsm_agent.machine import DEFAULT_MACHINE, Fired, Machine
 from fsm_agent.records import Transitioned
 from fsm_agent.tools.registry import Registry
-from fsm_agent.trail.changes import Change, changed, with_tools
+from fsm_agent.trail.changes import Change, apply_change, with_tools
 from fsm_agent.trail.codec import outcome_of, record_of, result_of, started_data
-from fsm_agent.trail.entries import Entry, legible, written
+from fsm_agent.trail.entries import Entry, canonical_json, lenient_json
 from fsm_agent.trail.header import begun_context, check_table, recorded_setup
 from fsm_agent.trail.toolset import recorded_tools
 from fsm_agent.turn import turn
@@ -151,7 +151,9 @@ class _Walk:
             to.started = entry
             return
         differing = [
-            name for name in expected if name not in _TIMED and written(expected[name]) != written(entry.body.get(name))
+            name
+            for name in expected
+            if name not in _TIMED and canonical_json(expected[name]) != canonical_json(entry.body.get(name))
         ]
         if differing:
             raise ValueError(f"{to.state} asks for another effect here: {', '.join(differing)} differ")
@@ -209,7 +211,7 @@ class _Walk:
         if "tools" in entry.body:
             to.ctx = with_tools(to.ctx, recorded_tools(entry.body["tools"], self._tools))
         else:
-            to.ctx = changed(to.ctx, Change.of(entry.body))
+            to.ctx = apply_change(to.ctx, Change.of(entry.body))
 
     def _resumed(self, entry: Entry) -> None:
         to = self._to
@@ -225,8 +227,8 @@ def _rest_of(expected: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
         return False
     if expected["effect"] == "wait":
         return bool(0 <= body["seconds"] <= expected["seconds"])
-    asked = [written(call) for call in expected.get("calls", ())]
-    return bool(asked) and all(written(call) in asked for call in body["calls"])
+    asked = [canonical_json(call) for call in expected.get("calls", ())]
+    return bool(asked) and all(canonical_json(call) in asked for call in body["calls"])
 
 
 def _compare(record: Transitioned, fired: Fired) -> None:
@@ -234,7 +236,9 @@ def _compare(record: Transitioned, fired: Fired) -> None:
     row, ctx = fired.row, fired.ctx
     if (record.source, record.event, record.target) != (row.source, row.event, row.target):
         raise ValueError(f"the table gives {row}, the trail says {record.source} --{record.event}--> {record.target}")
-    now, then = (legible([[one.guard, one.result, one.values] for one in given.guards]) for given in (fired, record))
+    now, then = (
+        lenient_json([[one.guard, one.result, one.values] for one in given.guards]) for given in (fired, record)
+    )
     if now != then:
         raise ValueError("the guards compare other values than the trail says")
     counts = (ctx.seq, ctx.step, ctx.usage.total, ctx.usage.estimated, ctx.model_calls, ctx.tool_calls, ctx.failures)

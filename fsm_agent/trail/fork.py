@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fsm_agent.alphabet import TERMINAL, Event, State, Status
 from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Entry
-from fsm_agent.trail.header import guarded
+from fsm_agent.trail.header import guarded_calls
 from fsm_agent.trail.journal import Journal
 from fsm_agent.trail.replay import entries_to
 from fsm_agent.visible import checked_id
@@ -36,7 +36,7 @@ def fork(journal: Journal, run_id: str, *, at: int, new_run_id: str) -> str:
         )
     origin = kept[0].body.get("forked") or {}
     # In a fork of a fork, what was guarded before this point stays so from where it was: the recorded past goes by that.
-    since = {mark: min(seq, at) for mark, seq in guarded(origin).items()}
+    since = {mark: min(seq, at) for mark, seq in guarded_calls(origin).items()}
     body = {
         **kept[0].body,
         "forked": {

@@ -23,7 +23,7 @@ from fsm_agent.machine import Machine
 from fsm_agent.policy import ToolPolicy
 from fsm_agent.table import TABLE
 from fsm_agent.trail.codec import blocks_data, blocks_of
-from fsm_agent.trail.entries import SCHEMA_VERSION, SHARED_SCHEMA, Entry, written
+from fsm_agent.trail.entries import SCHEMA_VERSION, SHARED_SCHEMA, Entry, canonical_json
 from fsm_agent.trail.toolset import definition, newest_tools, other_tools, recorded_tools, tools_data
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "check_table",
     "describe",
     "fingerprint",
-    "guarded",
+    "guarded_calls",
     "header_data",
     "rebuilt",
     "recorded_setup",
@@ -148,11 +148,11 @@ def begun_context(header: Entry, setup: Setup) -> Context:
         history=(*earlier, block("task", message, turn=body["turn"])),
         call_ids=call_ids(earlier),
         seed=forked.get("seed", ""),
-        guarded=guarded(forked),
+        guarded=guarded_calls(forked),
     )
 
 
-def guarded(forked: Mapping[str, Any]) -> dict[str, int]:
+def guarded_calls(forked: Mapping[str, Any]) -> dict[str, int]:
     """From which transition on a call like one of these signatures needs approval in a fork: from where it was forked, or earlier."""
     since: Mapping[str, int] = forked.get("since", {})
     return dict.fromkeys(forked.get("guarded", ()), forked.get("seq", 0)) | dict(since)
@@ -259,7 +259,7 @@ def rebuilt(data: Mapping[str, Any], package: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    return hashlib.sha256(written(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @cache

@@ -14,7 +14,7 @@ from fsm_agent.trail.chain import GENESIS, Chain
 from fsm_agent.trail.cipher import Cipher
 from fsm_agent.trail.entries import Entry, Stored
 from fsm_agent.trail.header import header_data
-from fsm_agent.trail.reader import checked, opened
+from fsm_agent.trail.reader import checked_entries, loaded_entry
 from fsm_agent.trail.store import Batch, RunInfo, TrailStore, new_owner
 from fsm_agent.trail.writer import TrailWriter
 
@@ -112,4 +112,6 @@ class Journal:
                 self.give_back(info, owner)
 
     def _opened(self, stored: Sequence[Stored], run_id: str) -> tuple[Entry, ...]:
-        return tuple(opened(entry, self.store, self.cipher) for entry in checked(stored, run_id, self.chain))
+        return tuple(
+            loaded_entry(entry, self.store, self.cipher) for entry in checked_entries(stored, run_id, self.chain)
+        )

@@ -21,7 +21,7 @@ __all__ = ["NOTHING", "Kept", "Noted", "batch_lines", "noted", "scan"]
 
 _ENTRY, _SEAL, _TEXT, _RUN = b'{"entry":', b',"seal":', b'{"seal":', b'{"run":'
 _NOTED_BYTES: Final = 128
-# Not `entries.written`: that takes NaN for null, and the lines about a run must come back as they were.
+# Not `entries.canonical_json`: that takes NaN for null, and the lines about a run must come back as they were.
 _json: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import listed, unknown_run_error
+from fsm_agent.trail.fences import read_for_list, unknown_run_error
 from fsm_agent.trail.files import place_bytes
 from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.jsonl_files import LOCKS, RunFiles, file_name
@@ -127,7 +127,7 @@ class JsonLinesTrail:
     def runs(self) -> Sequence[RunInfo]:
         """All runs, newest first; reads every file. A run that is not as it was written is listed as damaged."""
         names = {path.stem for end in ("jsonl", "head") for path in self.directory.glob(f"*.{end}")}
-        found = [listed(partial(self._info_of, name)) for name in sorted(names)]
+        found = [read_for_list(partial(self._info_of, name)) for name in sorted(names)]
         return tuple(sorted(found, key=lambda info: info.began, reverse=True))
 
     def _info_of(self, name: str) -> RunInfo:

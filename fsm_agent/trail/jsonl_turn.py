@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from fsm_agent.errors import RunError, TrailError
-from fsm_agent.trail.fences import advanced, claimed
+from fsm_agent.trail.fences import info_after_batch, info_after_claim
 from fsm_agent.trail.files import make_folder, sync
 from fsm_agent.trail.jsonl_files import RunFiles
 from fsm_agent.trail.jsonl_lines import Kept, Noted, batch_lines
@@ -80,7 +80,7 @@ class Turn:
         lines, info, check = [], kept.info, kept.check
         for one in asked:
             try:
-                after = advanced(info, one) if isinstance(one, Batch) else claimed(info, one)
+                after = info_after_batch(info, one) if isinstance(one, Batch) else info_after_claim(info, one)
                 some, check = batch_lines(one.entries if isinstance(one, Batch) else (), after, check)
             except RunError as refusal:
                 self.answers.append(refusal)

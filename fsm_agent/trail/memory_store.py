@@ -9,7 +9,7 @@ from typing import Final
 
 from fsm_agent.errors import RunError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, checked_value, claimed, unknown_run_error
+from fsm_agent.trail.fences import checked_value, info_after_batch, info_after_claim, unknown_run_error
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = ["MemoryTrail"]
@@ -31,7 +31,7 @@ class MemoryTrail:
         done: Future[None] = Future()
         try:
             with self._lock:
-                info = advanced(self._infos.get(batch.run_id), batch)
+                info = info_after_batch(self._infos.get(batch.run_id), batch)
                 self._values.update(batch.values)
                 self._entries.setdefault(batch.run_id, []).extend(batch.entries)
                 self._infos[batch.run_id] = info
@@ -56,7 +56,7 @@ class MemoryTrail:
     def claim(self, run_id: str, owner: str, lease: float, time: float) -> RunInfo:
         """Hold the run for `owner`. Raises `UnknownRun`, `RunHeld`."""
         with self._lock:
-            self._infos[run_id] = claimed(self._infos.get(run_id), Claim(run_id, owner, lease, time))
+            self._infos[run_id] = info_after_claim(self._infos.get(run_id), Claim(run_id, owner, lease, time))
             return self._infos[run_id]
 
     def runs(self) -> Sequence[RunInfo]:

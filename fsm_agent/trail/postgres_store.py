@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.errors import DefinitionError, RunError, TrailDamaged, TrailError
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_whole, checked_value, claimed, listed, unknown_run_error
+from fsm_agent.trail.fences import (
+    check_whole,
+    checked_value,
+    info_after_batch,
+    info_after_claim,
+    read_for_list,
+    unknown_run_error,
+)
 from fsm_agent.trail.group_commit import GroupCommit, watch
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
@@ -80,13 +87,13 @@ class _Change:
 
     def add(self, batch: Batch) -> None:
         """Take `batch` in. Raises `RunError` when it is refused, and has taken nothing then."""
-        self.after[batch.run_id] = advanced(self.known(batch.run_id), batch)
+        self.after[batch.run_id] = info_after_batch(self.known(batch.run_id), batch)
         self.entries += [(batch.run_id, one.seq, one.text, one.seal) for one in batch.entries]
         self.values.update(batch.values)
 
     def claim(self, asked: Claim) -> RunInfo:
         """Take a claim in. Raises as `TrailStore.claim`."""
-        self.after[asked.run_id] = info = claimed(self.known(asked.run_id), asked)
+        self.after[asked.run_id] = info = info_after_claim(self.known(asked.run_id), asked)
         return info
 
 
@@ -255,7 +262,7 @@ class PostgresTrail:
     def runs(self) -> Sequence[RunInfo]:
         """All runs, newest first; those whose row was changed as damaged."""
         rows = self._reading.run(lambda connection, _: connection.execute(self._sql(_ALL_RUNS)).fetchall())
-        return tuple([listed(partial(_info, row)) for row in rows])
+        return tuple([read_for_list(partial(_info, row)) for row in rows])
 
     def info(self, run_id: str) -> RunInfo:
         """One run. Raises `UnknownRun`; `TrailDamaged` when its row was changed or does not match its newest entry."""

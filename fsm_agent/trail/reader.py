@@ -9,14 +9,14 @@ from typing import Any
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.chain import GENESIS, Chain, broken
 from fsm_agent.trail.cipher import Cipher, TrailLocked
-from fsm_agent.trail.entries import SHARED_SCHEMA, Entry, Stored, parse, written
+from fsm_agent.trail.entries import SHARED_SCHEMA, Entry, Stored, canonical_json, parse
 from fsm_agent.trail.store import TrailStore
 from fsm_agent.trail.writer import CLEAR
 
-__all__ = ["checked", "opened"]
+__all__ = ["checked_entries", "loaded_entry"]
 
 
-def checked(stored: Sequence[Stored], run_id: str, chain: Chain) -> tuple[Entry, ...]:
+def checked_entries(stored: Sequence[Stored], run_id: str, chain: Chain) -> tuple[Entry, ...]:
     """The entries with their seals and numbers checked; bodies as they are stored.
 
     Raises `TrailDamaged` for the first entry that is not as it was written.
@@ -46,7 +46,7 @@ def _why(stored: Sequence[Stored], header: Entry, chain: Chain) -> str:
     return "was changed after it was sealed, or an entry before it was changed, moved or taken out"
 
 
-def opened(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
+def loaded_entry(entry: Entry, store: TrailStore, cipher: Cipher | None) -> Entry:
     """The entry with its body decrypted, and fetched when it is kept as a value. Raises `TrailLocked` without the key that it needs."""
     return _whole(_unwrapped(entry, store, cipher), store)
 
@@ -104,7 +104,7 @@ def _parsed(entry: Entry, text: str, kind: type) -> Any:
     found: Any = None
     try:
         found = json.loads(text)
-        canonical = isinstance(found, kind) and written(found) == text
+        canonical = isinstance(found, kind) and canonical_json(found) == text
     except (ValueError, RecursionError):
         canonical = False
     if not canonical:

@@ -14,7 +14,15 @@ from typing import Any, Final
 
 from fsm_agent.errors import TrailDamaged
 from fsm_agent.trail.entries import Stored
-from fsm_agent.trail.fences import advanced, check_batch, check_whole, claimed, damaged, listed, unknown_run_error
+from fsm_agent.trail.fences import (
+    check_batch,
+    check_whole,
+    damaged_info,
+    info_after_batch,
+    info_after_claim,
+    read_for_list,
+    unknown_run_error,
+)
 from fsm_agent.trail.store import Batch, Claim, RunInfo
 
 __all__ = [
@@ -111,7 +119,7 @@ def append_batch(link: sqlite3.Connection, batch: Batch) -> None:
         first, head = entries[0].seq, entries[-1].seal
         count = first + len(entries)
     else:
-        info = advanced(_found(link, run_id), batch)
+        info = info_after_batch(_found(link, run_id), batch)
         first, head, count = info.entries, info.head, info.entries
     time, lease = float(batch.time), float(batch.lease)
     holder = batch.owner if lease else ""
@@ -122,7 +130,7 @@ def append_batch(link: sqlite3.Connection, batch: Batch) -> None:
     else:
         told = link.execute(_ADVANCE, (*row, batch.owner, first))
     if told.rowcount != 1:
-        advanced(_found(link, run_id), batch)  # says why
+        info_after_batch(_found(link, run_id), batch)  # says why
         raise TrailDamaged("the row in the table of runs is not found by what it says", run_id=run_id, seq=-1)
     if batch.values:
         link.executemany(_NEW_VALUE, batch.values.items())
@@ -132,7 +140,7 @@ def append_batch(link: sqlite3.Connection, batch: Batch) -> None:
 def claim_run(link: sqlite3.Connection, claim: Claim) -> RunInfo:
     """Hold a run. Raises `UnknownRun`, `RunHeld`, `TrailDamaged` before it has written anything."""
     before = run_info(link, claim.run_id)
-    info = claimed(before, claim._replace(lease=float(claim.lease)))
+    info = info_after_claim(before, claim._replace(lease=float(claim.lease)))
     fields = (info.status, info.reason, info.updated, info.entries, info.head, info.owner, info.lease)
     link.execute(_ADVANCE, (*fields, _digest(info.run_id, *fields), info.run_id, before.owner, before.entries))
     return info
@@ -191,8 +199,8 @@ def run_info(link: sqlite3.Connection, run_id: str) -> RunInfo:
 
 def all_runs(link: sqlite3.Connection) -> tuple[RunInfo, ...]:
     """All runs, newest first; those whose row was changed, or is gone while their entries are there, as damaged."""
-    rows = [listed(partial(_info, row)) for row in link.execute(_ALL_RUNS)]
-    return (*rows, *(damaged(_without_row(str(run_id))) for (run_id,) in link.execute(_LEFT_BEHIND)))
+    rows = [read_for_list(partial(_info, row)) for row in link.execute(_ALL_RUNS)]
+    return (*rows, *(damaged_info(_without_row(str(run_id))) for (run_id,) in link.execute(_LEFT_BEHIND)))
 
 
 def _without_row(run_id: str) -> TrailDamaged:

@@ -11,7 +11,7 @@ from fsm_agent.tools.json_model import json_arguments
 from fsm_agent.tools.models import JsonArguments
 from fsm_agent.tools.registry import Registry
 from fsm_agent.tools.spec import Tool
-from fsm_agent.trail.entries import Entry, written
+from fsm_agent.trail.entries import Entry, canonical_json
 
 __all__ = ["definition", "needs_code", "newest_tools", "other_tools", "parameters_of", "recorded_tools", "tools_data"]
 
@@ -163,8 +163,8 @@ def _either(name: str, now: Registry, made: Registry, changed: Sequence[str]) ->
 
 def other_tools(kept: Sequence[Mapping[str, Any]], tools: Registry) -> list[str]:
     """The names of the tools in `kept` that `tools` does not have, or has with another definition, in order."""
-    now = {one["name"]: written(definition(one)) for one in tools_data(tools)}
-    return sorted(one["name"] for one in kept if now.get(one["name"]) != written(definition(one)))
+    now = {one["name"]: canonical_json(definition(one)) for one in tools_data(tools)}
+    return sorted(one["name"] for one in kept if now.get(one["name"]) != canonical_json(definition(one)))
 
 
 def newest_tools(entries: Iterable[Entry]) -> Sequence[Mapping[str, Any]]:

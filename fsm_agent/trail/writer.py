@@ -11,7 +11,7 @@ from typing import Any, Final
 from fsm_agent.clock import Clock
 from fsm_agent.trail.chain import Chain
 from fsm_agent.trail.cipher import Cipher
-from fsm_agent.trail.entries import SHARED_SCHEMA, Kind, Stored, legible, written
+from fsm_agent.trail.entries import SHARED_SCHEMA, Kind, Stored, canonical_json, lenient_json
 from fsm_agent.trail.store import RUNNING, Batch, TrailStore
 
 __all__ = ["CLEAR", "PART_CHARS", "VALUE_CHARS", "TrailWriter"]
@@ -54,7 +54,7 @@ class TrailWriter:
         # What is encrypted is another text each time, so that there is nothing to share.
         self._shares = cipher is None and getattr(store, "shares_values", False)
         self._thread_id = thread_id
-        self._run = written(run_id)
+        self._run = canonical_json(run_id)
         self._next = seq
         self._seal = seal
         self._kept: list[Stored] = []
@@ -82,7 +82,7 @@ class TrailWriter:
 
     def add(self, kind: Kind, body: Mapping[str, Any]) -> bool:
         """Seal an entry. It is durable after the next `flush`. False for a result of an effect that has its outcome already: it is late."""
-        text = legible(body)
+        text = lenient_json(body)
         with self._lock:
             if kind == "result" and not self._under_way:
                 return False
@@ -91,14 +91,14 @@ class TrailWriter:
                 self._under_way = kind == "started"
             if kind == "header" and self._shares and len(text) > PART_CHARS:
                 body = self._in_parts(body)
-                text = legible(body)
+                text = lenient_json(body)
             clear = {name: body[name] for name in CLEAR if name in body} if kind == "header" else {}
             if len(text) > VALUE_CHARS:
                 text = self._referred(text, clear)
             elif self._cipher is not None:
-                text = written({**clear, "sealed_body": self._cipher.encrypt(text)})
+                text = canonical_json({**clear, "sealed_body": self._cipher.encrypt(text)})
             # Canonical JSON: the keys are sorted.
-            time = written(self._clock.time())
+            time = canonical_json(self._clock.time())
             entry = f'{{"body":{text},"kind":"{kind}","run":{self._run},"seq":{self._next},"time":{time}}}'
             self._seal = self._chain.seal(self._seal, entry)
             self._kept.append(Stored(self._next, entry, self._seal))
@@ -113,14 +113,16 @@ class TrailWriter:
         size = 0
         for one in body["earlier"]:
             open_.append(one)
-            size += len(legible(one))
+            size += len(lenient_json(one))
             if size >= PART_CHARS:
-                parts.append(self._kept_value(legible(open_)))
+                parts.append(self._kept_value(lenient_json(open_)))
                 open_, size = [], 0
         return {**body, "schema": SHARED_SCHEMA, "earlier": [*parts, *open_]} if parts else body
 
     def _referred(self, text: str, clear: Mapping[str, Any]) -> str:
-        return written({**clear, **self._kept_value(text if self._cipher is None else self._cipher.encrypt(text))})
+        return canonical_json(
+            {**clear, **self._kept_value(text if self._cipher is None else self._cipher.encrypt(text))}
+        )
 
     def _kept_value(self, text: str) -> dict[str, Any]:
         """What refers to `text`, which is kept as a value."""

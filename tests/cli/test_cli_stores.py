@@ -18,7 +18,7 @@ from fsm_agent import Agent
 from fsm_agent.observe import silent_logger
 from fsm_agent.testing import ScriptedModel, call, server
 from fsm_agent.trail import SQLiteTrail
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import canonical_json
 from fsm_agent.trail.store import Batch
 from tests.cli.kit import fsm
 from tests.cli.room import ANA, Room, error_of
@@ -387,7 +387,7 @@ def test_the_origin_of_an_agent_in_code_is_whatever_its_author_says(room: Room) 
 def _anew(room: Room, run_id: str, entries: list[dict[str, Any]]) -> Room:
     """A store beside that of `room` with these entries, sealed as whoever can write the store could do it."""
     with contextlib.closing(SQLiteTrail("other.db")) as trails:
-        anew = tuple(resealed(map(written, entries)))
+        anew = tuple(resealed(map(canonical_json, entries)))
         trails.append(Batch(run_id=run_id, owner="me", lease=0.0, time=1.0, status="completed", entries=anew)).result()
     return Room(room.folder, "other.db")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fsm_agent.effects import Effect, Outcome
 from fsm_agent.trail.codec import outcome_data, outcome_of, result_data, result_of, started_data
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import canonical_json
 
 __all__ = ["read", "recorded"]
 
@@ -15,9 +15,9 @@ __all__ = ["read", "recorded"]
 def recorded(value: Effect | Outcome) -> str:
     """The text of `value`; of an outcome with the results of its calls, which have entries of their own."""
     if isinstance(value, Effect):
-        return written(started_data(value, 0.0))
+        return canonical_json(started_data(value, 0.0))
     results = [result_data(one) for one in getattr(value, "results", ())]
-    return written({"outcome": outcome_data(value), "results": results})
+    return canonical_json({"outcome": outcome_data(value), "results": results})
 
 
 def read(text: str) -> Outcome:

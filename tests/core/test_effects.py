@@ -31,7 +31,7 @@ from fsm_agent.effects import (
 )
 from fsm_agent.failures import error_text
 from fsm_agent.replies import read_message
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import canonical_json
 from tests.core.recorded import read, recorded
 from tests.core.strategies import effects, outcomes, usages
 
@@ -74,7 +74,7 @@ def test_writing_is_repeatable(value: Effect | Outcome) -> None:
     """The same value gives the same text, and what was read back is written the same: a hash over it holds."""
     text = recorded(value)
     assert recorded(value) == text
-    assert written(json.loads(text)) == text
+    assert canonical_json(json.loads(text)) == text
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
@@ -126,7 +126,7 @@ def test_arguments_nested_without_end_do_not_break_the_record(depth: int) -> Non
 def test_what_is_no_outcome_is_refused(body: dict[str, Any]) -> None:
     """A record that was cut, forged or written by another version, or that lacks a result, is never half read."""
     with pytest.raises((ValueError, KeyError), match=r"."):
-        read(written({"outcome": body, "results": []}))
+        read(canonical_json({"outcome": body, "results": []}))
 
 
 @given(effects | outcomes)

@@ -31,7 +31,7 @@ from fsm_agent.table import extend
 from fsm_agent.testing import ScriptedModel, call, reply
 from fsm_agent.tools.plain import well_formed
 from fsm_agent.trail import FernetCipher, TrailLocked
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import canonical_json
 from fsm_agent.trail.fork import fork
 from fsm_agent.visible import safe
 from tests.report.runs import ENDINGS, HOSTILE, RUN, asks, journal_over, page, ran, resealed, run_of
@@ -323,7 +323,7 @@ def test_what_a_person_was_asked_stays_apart_from_what_came_after_it() -> None:
     last = [one for one in documents if one["kind"] == "transition" and one["body"]["source"] in ("REVIEW", "VALIDATE")]
     for one in last:
         one["body"]["guards"] = [[{}, True, {}]]
-    html = report(journal_over(agent, trails, resealed(map(written, documents))), RUN)
+    html = report(journal_over(agent, trails, resealed(map(canonical_json, documents))), RUN)
     assert "a guard without a name" in check_harmless(html).text
 
 
@@ -363,7 +363,7 @@ def test_no_trail_is_too_damaged_for_a_page(data: st.DataObject) -> None:
         if isinstance(inside, dict | list) and inside:
             inside[path[-1]] = data.draw(JSON)
     try:
-        check_harmless(report(journal_over(agent, trails, resealed(map(written, documents))), RUN))
+        check_harmless(report(journal_over(agent, trails, resealed(map(canonical_json, documents))), RUN))
     finally:
         trails._entries[RUN] = kept
 

@@ -23,7 +23,7 @@ from fsm_agent.trail.audit import audit
 from fsm_agent.trail.chain import GENESIS
 from fsm_agent.trail.changes import Change
 from fsm_agent.trail.codec import record_data
-from fsm_agent.trail.entries import Stored, written
+from fsm_agent.trail.entries import Stored, canonical_json
 from fsm_agent.trail.fork import fork
 from fsm_agent.trail.store import RUNNING, Batch, RunInfo
 from fsm_agent.trail.writer import TrailWriter
@@ -537,8 +537,8 @@ def test_an_audit_names_the_entry_of_a_rewritten_trail_whatever_it_holds(seq: in
         if entry is entries[seq]:
             body = {"bytes": 1, field: value} if field == "value" else {**body, field: value}
         line = {"run": "r", "seq": entry.seq, "kind": entry.kind, "time": entry.time, "body": body}
-        seal = chain.seal(seal, written(line))
-        rewritten.append(Stored(entry.seq, written(line), seal))
+        seal = chain.seal(seal, canonical_json(line))
+        rewritten.append(Stored(entry.seq, canonical_json(line), seal))
     store._entries["r"], store._infos["r"] = rewritten, dataclasses.replace(store._infos["r"], head=seal)
     assert {one.seq for one in findings(agent)} == {entries[seq].seq}
 
@@ -557,7 +557,7 @@ def test_an_audit_without_code_names_a_rewritten_entry(kept: dict[str, Any] | by
     else:
         bodies[0] = {**bodies[0], "setup": {**bodies[0]["setup"], **kept}}
     texts = [
-        written({"run": "r", "seq": one.seq, "kind": one.kind, "time": one.time, "body": bodies[one.seq]})
+        canonical_json({"run": "r", "seq": one.seq, "kind": one.kind, "time": one.time, "body": bodies[one.seq]})
         for one in agent.journal.entries("r")
     ]
     store._entries["r"] = resealed(texts)

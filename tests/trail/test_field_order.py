@@ -14,7 +14,7 @@ from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.tools import Registry
 from fsm_agent.trail import MemoryTrail
 from fsm_agent.trail.audit import audit
-from fsm_agent.trail.entries import written
+from fsm_agent.trail.entries import canonical_json
 from fsm_agent.trail.toolset import other_tools, parameters_of, recorded_tools, tools_data
 
 RUN: Any = {"configurable": {"run_id": "r"}}
@@ -86,5 +86,5 @@ def test_an_order_that_names_what_is_not_there_changes_nothing() -> None:
     (kept,) = tools_data(Registry([order]))
     edited = deepcopy(kept)
     edited["order"] = {"/properties": ["nothing", "lines"], "/nowhere/at/all": ["x"], "": []}
-    assert written(parameters_of(edited)) == written(kept["parameters"])
+    assert canonical_json(parameters_of(edited)) == canonical_json(kept["parameters"])
     assert next(iter(parameters_of(edited)["properties"])) == "lines"

@@ -21,7 +21,7 @@ from fsm_agent.observe import silent_logger
 from fsm_agent.testing import FakeClock, ScriptedModel, call, reply
 from fsm_agent.trail import Entry, MemoryTrail, Sha256Chain
 from fsm_agent.trail.audit import audit, wrong_rows
-from fsm_agent.trail.entries import Kind, written
+from fsm_agent.trail.entries import Kind, canonical_json
 from fsm_agent.trail.fold import fold
 from fsm_agent.trail.journal import Journal
 from tests.core.adversary import Play, drive_with, new_play, setups
@@ -214,7 +214,7 @@ def test_arguments_in_any_order_are_told_and_folded_in_one() -> None:
     """A model may name arguments in any order, at any depth: what it reads of its call afterwards is what the trail gives."""
     asked = {"b": {"y": 1, "x": [{"n": 2, "m": 3}]}, "a": 1}
     given = RawCall("c", "add", asked).arguments
-    assert written(given) == written(asked)
+    assert canonical_json(given) == canonical_json(asked)
     assert str(given) == "{'a': 1, 'b': {'x': [{'m': 3, 'n': 2}], 'y': 1}}"
 
 

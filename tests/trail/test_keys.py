@@ -16,7 +16,7 @@ from fsm_agent.errors import TrailDamaged, TrailError, UnknownRun
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.trail import Ed25519Chain, FernetCipher, Stored, TrailStore, audit
 from fsm_agent.trail.chain import broken
-from fsm_agent.trail.reader import checked
+from fsm_agent.trail.reader import checked_entries
 from tests.trail.conftest import Shelf
 
 SIGN, ENCRYPT = (
@@ -131,7 +131,7 @@ def test_an_entry_that_was_changed_is_damage_and_not_a_wrong_key(trail_store: Tr
     token = json.loads(stored[2].text)["body"]["sealed_body"]
     changed = stored[2].text.replace(token, token[:-9] + ("A" if token[-9] != "A" else "B") + token[-8:])
     with pytest.raises(TrailDamaged, match="was changed after it was sealed") as caught:
-        checked([*stored[:2], Stored(2, changed, stored[2].seal), *stored[3:]], run_id, chain)
+        checked_entries([*stored[:2], Stored(2, changed, stored[2].seal), *stored[3:]], run_id, chain)
     assert caught.value.seq == 2
 
 

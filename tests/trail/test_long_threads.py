@@ -19,7 +19,7 @@ from fsm_agent.observe import silent_logger
 from fsm_agent.testing import ScriptedModel, call
 from fsm_agent.trail import FernetCipher, HmacChain, JsonLinesTrail, MemoryTrail, TrailStore, audit, fork, replay
 from fsm_agent.trail.chain import GENESIS, Sha256Chain
-from fsm_agent.trail.entries import SCHEMA_VERSION, SHARED_SCHEMA, Stored, written
+from fsm_agent.trail.entries import SCHEMA_VERSION, SHARED_SCHEMA, Stored, canonical_json
 from fsm_agent.trail.store import Batch
 from fsm_agent.trail.writer import PART_CHARS
 
@@ -90,7 +90,7 @@ def test_what_runs_share_is_kept_once() -> None:
     assert set(parts[-1]) == set(store._values)
     spoken = TURNS * (len(LONG) + 1000)
     assert sum(map(len, store._values.values())) < spoken
-    assert max(len(written(one)) for one in headers) < 3 * PART_CHARS
+    assert max(len(canonical_json(one)) for one in headers) < 3 * PART_CHARS
 
 
 @pytest.mark.parametrize("kind", ["a file a run", "encrypted"])
@@ -127,7 +127,7 @@ def with_header(change: Any) -> Agent:
         data = json.loads(one.text) | {"run": "bad"}
         if one.seq == 0:
             change(data["body"], store)
-        text = written(data)
+        text = canonical_json(data)
         seal = chain.seal(seal, text)
         entries.append(Stored(one.seq, text, seal))
     store.append(

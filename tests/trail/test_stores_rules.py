@@ -14,11 +14,11 @@ import pytest
 
 from fsm_agent.errors import RunHeld, TrailDamaged
 from fsm_agent.trail import RunInfo, Stored
-from fsm_agent.trail.fences import advanced, check_whole
+from fsm_agent.trail.fences import check_whole, info_after_batch
 from fsm_agent.trail.store import alive, new_owner
 from tests.trail.stores import batch, entries
 
-INFO = advanced(None, batch(entries=entries(0, 2)))
+INFO = info_after_batch(None, batch(entries=entries(0, 2)))
 MOVED = (*entries(0, 0), *entries(2, 2), *entries(1, 1))
 
 

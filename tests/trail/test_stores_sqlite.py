@@ -17,7 +17,7 @@ import pytest
 
 from fsm_agent.errors import DefinitionError, RunHeld, TrailDamaged, TrailError, TrailVersion, UnknownRun
 from fsm_agent.trail import Sha256Chain, SQLiteTrail, Stored
-from fsm_agent.trail.reader import checked
+from fsm_agent.trail.reader import checked_entries
 from fsm_agent.trail.sqlite_rows import APPLICATION, VERSION
 from tests.trail.stores import batch, entries
 
@@ -320,7 +320,7 @@ EDITED = [
 
 
 def chained() -> tuple[Stored, ...]:
-    """Five entries that are what `reader.checked` asks for."""
+    """Five entries that are what `reader.checked_entries` asks for."""
     chain, seal, found = Sha256Chain(), "", []
     for seq in range(5):
         kind = "started" if seq else "header"
@@ -336,10 +336,10 @@ def test_an_edited_row_is_found(path: Path, store: SQLiteTrail, edit: str) -> No
     written = chained()
     store.append(batch(entries=written[:3])).result(PATIENCE)
     store.append(batch(entries=written[3:])).result(PATIENCE)
-    assert len(checked(store.read("r"), "r", Sha256Chain())) == 5
+    assert len(checked_entries(store.read("r"), "r", Sha256Chain())) == 5
     sql(path, edit)
     with pytest.raises(TrailDamaged) as caught:
-        checked(store.read("r"), "r", Sha256Chain())
+        checked_entries(store.read("r"), "r", Sha256Chain())
     assert caught.value.run_id == "r" or edit == "UPDATE runs SET run_id = 'other'"
     error = store.append(batch(entries=entries(0, 0))).exception(PATIENCE)
     assert isinstance(error, RunHeld | TrailError)
