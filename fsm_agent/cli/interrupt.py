@@ -16,8 +16,8 @@ _AGAIN_SECONDS: Final = 0.05
 
 
 @contextlib.contextmanager
-def cancelling_on_interrupt(cancel: Callable[[], bool], told: Callable[[], None]) -> Iterator[None]:
-    """While this is open, Ctrl-C calls `told`, and `cancel` until it says True; a second one ends the process at once.
+def cancelling_on_interrupt(cancel: Callable[[], bool], announce: Callable[[], None]) -> Iterator[None]:
+    """While this is open, Ctrl-C calls `announce`, and `cancel` until it says True; a second one ends the process at once.
 
     Both are called on a thread of their own: a signal arrives between any two instructions of the main thread, which
     may hold the very lock that they need. Off the main thread nothing is installed, because only that one gets signals.
@@ -34,7 +34,7 @@ def cancelling_on_interrupt(cancel: Callable[[], bool], told: Callable[[], None]
 
     def serve() -> None:
         if requests.get():
-            told()
+            announce()
             # The run may not have begun yet, or be between two effects: ask until it has heard.
             while not over.is_set() and not cancel():
                 over.wait(_AGAIN_SECONDS)

@@ -141,7 +141,7 @@ def carry_out(
     run_id = run_id or str(own)
     logger = json_logger(sys.stderr) if watch.log else silent_logger()
 
-    def told() -> None:
+    def announce_cancel() -> None:
         view.stopping()
         note("cancelling; Ctrl-C again kills", "yellow")
 
@@ -153,7 +153,7 @@ def carry_out(
         agent = _agent(order, view, begun, logger, threads)
         with (
             begun.breaking_off(),
-            cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), told),
+            cancelling_on_interrupt(lambda: agent.cancel(run_id, "Ctrl-C"), announce_cancel),
             stdout_reserved(),
             view,
         ):

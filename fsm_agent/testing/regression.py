@@ -139,11 +139,11 @@ class _Draft:
             case "waited":
                 self._now += float(act.started[-1].body["seconds"])
 
-    def _after(self, at: float, entry: Code, *, always: bool = False) -> Code:
-        """`entry` as late as it came, where the time decides anything: under a deadline, or where it came too late."""
-        seconds = max(round(at - self._now, 3), 0.0)
-        if self.limits.deadline is None and not always:
+    def _after(self, at: float, entry: Code) -> Code:
+        """`entry` as late as it came under a deadline; without one the time decides nothing."""
+        if self.limits.deadline is None:
             return entry
+        seconds = max(round(at - self._now, 3), 0.0)
         self._now = max(at, self._now)
         self.kit.add("Delay")
         return Code(f"Delay({seconds!r}, {entry})")
