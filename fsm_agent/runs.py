@@ -69,13 +69,32 @@ class Recovered:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A run under way: its state, its context, the records so far, and the effect that it waits for.
+    """A run under way.
 
-    `tools` is the registry, which may change; the run goes by the tools in its context, of version `tools_seen`, until it looks again.
-    `trail` writes the records down. `passed` is the sequence number at which it was paused and let go on. A run that was taken over from a
-    store may have an outcome that nothing has followed from (`unfolded`), and what people `decided` since they were asked (`asked_at`, in
-    epoch seconds). `unsaved` says why the conversation could not be stored. `unrecorded` is True when the store could not write its end.
-    `torn` is True in the middle of a move.
+    Attributes:
+        ctx: Its context.
+        job: Its dealings with the outside: clock, config, cancellation.
+        machine: What gives the transitions.
+        tools: The registry, which may change; the run goes by the tools in its context until it looks again.
+        tools_seen: The version of the registry that those are of.
+        observers: Each is called with each transition.
+        state: Where it is.
+        transitions: The records so far.
+        asking: The request that a person is still to decide about, None while nobody is asked.
+        trail: Writes the records down, None without a store.
+        pauses: Where it stops for a person.
+        paused: True while it is stopped there.
+        passed: The sequence number at which it was paused and let go on, -1 before that.
+        recovered: What is known of the effect that a crash broke off, None without one.
+        unfolded: The outcome in a store that nothing has followed from, None without one.
+        decided: What people have decided since they were asked, by call id.
+        asked_at: When they were asked, in seconds since the epoch.
+        rebased: The history of the thread where others went on with it since a crash, else (); this turn follows it.
+        closed: True once its thread was given back.
+        unsaved: Why its conversation could not be stored, "" when it was.
+        unrecorded: True when the store could not write its end.
+        last: When the newest transition was, in seconds since the run began.
+        torn: True in the middle of a move.
     """
 
     ctx: Context

@@ -219,6 +219,31 @@ def test_every_pure_module_exists() -> None:
 
 MAX_LINES = 400
 
+DESCRIBED = {
+    f"{module}.{node.name}": node
+    for module in PACKAGE
+    for node in ast.walk(TREES[module])
+    if isinstance(node, ast.ClassDef)
+    and re.search(r"^(Attributes|Args):$", ast.get_docstring(node) or "", re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_a_class_that_lists_its_fields_lists_all_of_them(name: str) -> None:
+    """Under `Attributes:` stands each public field, under `Args:` each argument of the constructor, in order, and nothing else."""
+    node = DESCRIBED[name]
+    heading, section = re.findall(
+        r"^(Attributes|Args):\n((?:(?: .*)?\n)*(?: .*)?)", ast.get_docstring(node) or "", re.MULTILINE
+    )[0]
+    if heading == "Attributes":
+        fields = [
+            one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        ]
+    else:
+        made = next(one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+        fields = [one.arg for one in (*made.args.args, *made.args.kwonlyargs)][1:]
+    assert re.findall(r"^ {4}(\w+): ", section, re.MULTILINE) == [one for one in fields if one[0] != "_"]
+
 
 @pytest.mark.parametrize("name", PACKAGE)
 def test_a_module_is_short_enough_to_be_read(name: str) -> None:

@@ -39,9 +39,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What an audit found. `ok` when nothing is wrong; `notes` are what could not be shown, in sentences for a person.
+    """What an audit found.
 
-    `seals_only`: the trail is encrypted, and no key was given, so that nothing but the seals was checked.
+    Attributes:
+        run_id: The run.
+        chain: The name of the chain that it was checked by; for a keyed one with a fingerprint of the key.
+        head: The seal of the newest entry, "" when none could be read.
+        entries: How many entries the store has.
+        transitions: How many of those that could be read are transitions.
+        ended: True when the run has ended, as far as its entries could be read.
+        findings: What is wrong.
+        notes: What could not be shown, in sentences for a person.
+        seals_only: True when the trail is encrypted and no key was given, so that nothing but the seals was checked.
     """
 
     run_id: str

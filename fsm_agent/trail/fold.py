@@ -52,11 +52,19 @@ class Turned:
 
 @dataclass(slots=True, kw_only=True)
 class Folded:
-    """Where the entries lead: `state` and `ctx`, and what is open there.
+    """Where the entries lead, and what is open there.
 
-    `started` is the entry of an effect that was begun and has no outcome; `results` are those of its calls that are known, by call id;
-    `decided` what people have decided about its calls. `outcome` is one that nothing has followed from yet. `paused` is True when the run
-    waits where a person asked it to.
+    Attributes:
+        run_id: The run.
+        ctx: Its context.
+        state: Where it is.
+        transitions: Its transitions, as the table gives them.
+        started: The entry of the effect that was begun and has no outcome, None without one.
+        results: Of its calls, the results that are known, by call id.
+        decided: What people have decided about its calls, by call id.
+        outcome: The outcome that nothing has followed from yet, None without one.
+        paused: True when the run waits where a person asked it to.
+        at: The newest time that the entries tell, in seconds since the run began.
     """
 
     run_id: str
