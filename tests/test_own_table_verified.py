@@ -189,7 +189,7 @@ def test_metadata_is_plain_json_data_of_a_bounded_size() -> None:
 
 
 def test_the_artifact_of_a_langchain_tool_is_its_metadata() -> None:
-    """`response_format="content_and_artifact"`: a mapping beside the content is metadata, anything else stays with the tool."""
+    """`response_format="content_and_artifact"`: a mapping beside the content is metadata, anything else is in it under `artifact`."""
 
     @langchain_tool(response_format="content_and_artifact")
     def weigh(q: str) -> tuple[str, dict[str, Any]]:
@@ -204,7 +204,10 @@ def test_the_artifact_of_a_langchain_tool_is_its_metadata() -> None:
     model = [[call("weigh", q="a"), call("photo", q="a")], "3 kg."]
     result = agent_on(MemoryTrail(), model, [weigh, photo], table=UNSURE).invoke("weigh it")
     assert result.status is Status.COMPLETED
-    assert [one.metadata for one in result.results] == [{"confidence_score": 0.9, "memory_usage": 12}, {}]
+    assert [one.metadata for one in result.results] == [
+        {"confidence_score": 0.9, "memory_usage": 12},
+        {"artifact": ["123"]},
+    ]
 
 
 def test_what_a_guard_of_ones_own_compares_is_redacted_in_the_log() -> None:

@@ -168,7 +168,7 @@ def test_content_and_artifact() -> None:
         return ("drawn", [n]) if n else "nothing"
 
     one = as_tool(chart)
-    assert call(one, n=1) == ToolResult(content="drawn", artifact=[1])
+    assert call(one, n=1) == ToolResult(content="drawn", metadata={"artifact": [1]}, artifact=[1])
     with pytest.raises(ValueError, match="content, artifact"):
         call(one, n=0)
 
@@ -271,7 +271,7 @@ def test_the_async_side_is_adapted_the_same() -> None:
     )
     assert list(one.parameters()["properties"]) == ["n"]
     with calling(CallInfo(call_id="c1")):
-        assert call(one, n=1) == ToolResult(content="1 c1 {}", artifact=[1])
+        assert call(one, n=1) == ToolResult(content="1 c1 {}", metadata={"artifact": [1]}, artifact=[1])
     assert call(one, n=0) == ToolResult(content="sorry", failed=True)
     single = as_tool(SingleInputTool("shout", None, "Shout.", coroutine=_shout))
     assert call(single, tool_input="a") == "A"

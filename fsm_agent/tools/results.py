@@ -40,8 +40,8 @@ class ToolResult:
     `content` is for the model (text or data). `metadata` are small facts about the call that guards and states of one's own read
     (`retry_count`, `confidence_score`, ...): made plain JSON data, texts cut to 1,000 characters, and what does not fit into 8,000
     characters left out, its names in `left_out`. They are kept in `Result.metadata` and in the trail, and never shown to the model.
-    `artifact` stays here; of a LangChain tool, one that is a mapping is the metadata. `failed` makes it a failure although nothing was
-    raised.
+    `artifact` stays here; of a LangChain tool, one that is a mapping is the metadata, any other is in it as `artifact`. `failed` makes it a
+    failure although nothing was raised.
     """
 
     content: Any
@@ -96,8 +96,9 @@ def render_result(
 
 
 def with_artifact(content: object, artifact: object, *, failed: bool = False) -> ToolResult:
-    """What a LangChain tool gave: an artifact that is a mapping is its metadata."""
-    metadata = artifact if isinstance(artifact, Mapping) else {}
+    """What a LangChain tool gave: an artifact that is a mapping is its metadata, any other is in it by that name."""
+    named = {} if artifact is None else {"artifact": artifact}
+    metadata = artifact if isinstance(artifact, Mapping) else named
     return ToolResult(content, metadata=metadata, artifact=artifact, failed=failed)
 
 
