@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from fsm_agent import Agent
 from fsm_agent.errors import TrailDamaged, TrailError, UnknownRun
-from fsm_agent.trail import JsonLinesTrail, Repaired, Stored
+from fsm_agent.observe import silent_logger
+from fsm_agent.testing import ScriptedModel
+from fsm_agent.trail import JsonLinesTrail, Repaired, Stored, audit
 from fsm_agent.trail.files import sync
 from fsm_agent.trail.jsonl_files import file_name
 from tests.trail.stores import batch, entries
@@ -182,6 +185,20 @@ def test_an_edited_line_is_found(folder: Path, store: JsonLinesTrail, edit: str)
         for ask in (other.read, other.info, lambda run_id: other.claim(run_id, "me", 500.0, 50.0)):
             with pytest.raises(TrailDamaged):
                 ask("r")
+
+
+@pytest.mark.parametrize("edit", ["removed", "added"])
+def test_an_audit_names_the_entry_that_a_byte_was_removed_from_or_added_to(folder: Path, edit: str) -> None:
+    """The file has another size then, but nothing was taken out behind it: the first broken seal says where."""
+    agent = Agent(ScriptedModel(["Hello."]), store=JsonLinesTrail(folder), logger=silent_logger())
+    run_id = agent.invoke("Say hello.").run_id
+    file = folder / file_name(run_id)
+    lines = file.read_text().splitlines(keepends=True)
+    assert "Say hello." in lines[0]
+    lines[0] = lines[0].replace("Say hello.", "Say helo." if edit == "removed" else "Say helllo.")
+    file.write_text("".join(lines))
+    found = audit(agent.journal, run_id)
+    assert [one.seq for one in found.findings][:1] == [0]
 
 
 def test_every_repair_keeps_what_it_took(folder: Path, store: JsonLinesTrail) -> None:
