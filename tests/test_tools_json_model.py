@@ -92,6 +92,8 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], field: str, kind: 
         ({"type": ["string", "null"]}, ["a", None], [1]),
         ({"enum": ["a", 1, None]}, ["a", 1, None], [True, "b", 2]),
         ({"enum": [1.5, [1]]}, [1.5, [1]], [1, [2]]),
+        ({"enum": [1, 2**63, -(2**70)]}, [1, 2**63, -(2**70)], [2, True, 2**64, "1"]),
+        ({"const": 2**64}, [2**64], [2**64 + 1, 1]),
         ({"const": "x"}, ["x"], ["y"]),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, ["a", 1], [1.5, None]),
         ({"oneOf": [{"type": "boolean"}, {"type": "null"}]}, [True, None], [1]),

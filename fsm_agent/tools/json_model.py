@@ -22,6 +22,7 @@ from fsm_agent.tools.schema import reference_name
 __all__ = ["json_arguments"]
 
 _MAX_DEPTH: Final = 24
+_TOO_LONG: Final = 1 << 63
 _SCALARS: Final[dict[str, Any]] = {"string": str, "integer": int, "number": int | float, "boolean": bool, "null": None}
 _LIMITS: Final = {
     "minimum": "ge",
@@ -189,7 +190,9 @@ def _union(kinds: list[Any]) -> Any:
 
 
 def _one_of(values: list[Any]) -> Any:
-    if values and all(value is None or type(value) in (str, int, bool) for value in values):
+    plain = all(value is None or type(value) in (str, int, bool) for value in values)
+    # pydantic looks up no whole number of more than 64 bits.
+    if values and plain and not any(isinstance(value, int) and abs(value) >= _TOO_LONG for value in values):
         return Literal[tuple(values)]
 
     def listed(value: Any) -> Any:
