@@ -39,6 +39,8 @@ _BUGS: Final = (
 _WRONG_VALUE: Final = (ValueError, LookupError, ArithmeticError)
 _GARBLED: Final = (JSONDecodeError, UnicodeError)
 """Errors of value that come from what a tool was sent, not from what it was called with."""
+_OF_A_GRAPH: Final = "__pregel_"
+"""How the names begin that LangGraph gives what it puts into the config of a graph."""
 _ERROR_CHARS: Final = 500
 _PLAIN: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 """What most tools return, and nobody awaits."""
@@ -302,8 +304,12 @@ def _in_doubt(tool: Tool, error: Exception) -> bool:
 
 
 def _interrupts(error: Exception) -> bool:
-    """True for what `interrupt()` of LangGraph raises. Let through, it would have the graph begin the run anew, and double its effects."""
-    return any(base.__name__ == "GraphInterrupt" for base in type(error).__mro__)
+    """True for what `interrupt()` of LangGraph raises, in a graph or outside of one.
+
+    Let through, it would have the graph begin the run anew, and double its effects.
+    """
+    outside = isinstance(error, KeyError) and str(error).strip("'").startswith(_OF_A_GRAPH)
+    return outside or any(base.__name__ == "GraphInterrupt" for base in type(error).__mro__)
 
 
 def _said(error: Exception) -> str:

@@ -248,8 +248,9 @@ def test_resuming_what_does_not_wait_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(("task", "said"), [("go", "ask the user in your answer"), ("开始", "在你的答案里询问用户")])
+@pytest.mark.parametrize("within", [True, False], ids=["in a graph", "outside of one"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_tool_that_interrupts_a_graph_is_not_called_again(way: str, task: str, said: str) -> None:
+def test_a_tool_that_interrupts_a_graph_is_not_called_again(way: str, within: bool, task: str, said: str) -> None:
     """`interrupt()` of LangGraph asks nobody from within a run: the model reads that, and what the tool did before is not done twice."""
     interrupt = type("GraphInterrupt", (Exception,), {})
     begun = []
@@ -257,7 +258,8 @@ def test_a_tool_that_interrupts_a_graph_is_not_called_again(way: str, task: str,
     def ask(question: str) -> str:
         """Ask a person."""
         begun.append(question)
-        raise interrupt((f"Interrupt(value={question!r})",))
+        # Outside of a graph it looks for what the graph would have put into the config.
+        raise interrupt((f"Interrupt(value={question!r})",)) if within else KeyError("__pregel_scratchpad")
 
     with ScriptedModel([call("ask", question="sure?"), "Are you sure?"]) as model:
         result = run(make(model, [ask]), task, way)
@@ -265,3 +267,4 @@ def test_a_tool_that_interrupts_a_graph_is_not_called_again(way: str, task: str,
     told = str(result.messages[2].content)
     assert said in told
     assert "Interrupt" not in told
+    assert "pregel" not in told
