@@ -22,6 +22,8 @@ def read_usage(reported: object, *, prompt_estimate: int, reply_estimate: int) -
     usage = reported if type(reported) is dict or isinstance(reported, Mapping) else {}
     given_input, given_output = _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
     given_total = _count(usage.get("total_tokens"))
+    if given_total and given_output and given_total < given_output:
+        given_total = None  # no total: it is less than a part of it
     details = usage.get("input_token_details")
     if given_input is not None and isinstance(details, Mapping):
         cached = sum(_count(details.get(key)) or 0 for key in ("cache_read", "cache_creation"))

@@ -267,6 +267,13 @@ def test_t04_cached_tokens_are_counted_once(name: str, usage: Any, total: int, w
     assert result.usage.estimated == 0
 
 
+def test_t03_a_total_that_is_less_than_the_reply_is_not_believed() -> None:
+    """A negative part makes such a total: the prompt is estimated, and not taken for free."""
+    reported = {"input_tokens": -1, "output_tokens": 3, "total_tokens": 2}
+    usage, _ = read_usage(reported, prompt_estimate=7, reply_estimate=1)
+    assert (usage.input, usage.output, usage.total, usage.estimated) == (7, 3, 10, 7)
+
+
 def test_t04_the_uncached_part_is_never_negative() -> None:
     """Whatever the parts say, no count is negative and the input holds the cached part."""
     for cached in (0, 1, 39, 40, 41, 10_000):
