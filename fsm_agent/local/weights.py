@@ -60,7 +60,7 @@ def cache_dir() -> Path:
     try:
         if chosen := os.environ.get(_CACHE_VARIABLE):
             return Path(chosen).expanduser() / "models"
-        return platformdirs.user_cache_path("fsm-agent", appauthor=False) / "models"
+        return platformdirs.user_cache_path("fsm-agent", appauthor=False).expanduser() / "models"
     except RuntimeError as error:
         said = str(error).rstrip(".")
         raise ModelError(
