@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, create_model, model_validator
@@ -218,17 +219,23 @@ def _scalar(schema: Mapping[str, Any], kind: str) -> Any:
 
 
 def _limited(kind: Any, schema: Mapping[str, Any], json_type: str) -> Any:
-    """`kind` with the limits of `schema` that apply to it; a limit that its type cannot have is left out."""
+    """`kind` with the limits of `schema` that apply to it."""
     limits: dict[str, Any] = {}
     for key in _APPLIES.get(json_type, ()):
         limit = schema.get(key)
         if not isinstance(limit, (int, float)) or isinstance(limit, bool):
             continue
-        name, bound = _LIMITS[key], limit
-        if kind is not float and not float(limit).is_integer():
-            if key == "multipleOf":
-                continue
-            name = "ge" if name in ("ge", "gt") else "le"
-            bound = math.ceil(limit) if name == "ge" else math.floor(limit)
-        limits[name] = float(bound) if kind is float else int(bound)
+        name, bound = (_LIMITS[key], float(limit)) if kind is float else _whole(_LIMITS[key], limit)
+        # A fractional bound of a whole number is written as the other one is, which may be there too: the stricter holds.
+        known = limits.get(name, bound)
+        limits[name] = max(known, bound) if name in ("ge", "gt") else min(known, bound)
     return Annotated[kind, Field(**limits)] if limits else kind
+
+
+def _whole(name: str, limit: float) -> tuple[str, int]:
+    """A limit as one that a whole number can have: a multiple of 1.5 is one of 3, and more than 1.5 is at least 2."""
+    if float(limit).is_integer():
+        return name, int(limit)
+    if name == "multiple_of":
+        return name, Fraction(str(limit)).numerator
+    return ("ge", math.ceil(limit)) if name in ("ge", "gt") else ("le", math.floor(limit))
