@@ -346,6 +346,47 @@ def test_m15_a_call_in_the_place_of_the_protocol_is_executed(text: str) -> None:
     assert run(off, "what is x?").tool_calls == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        (
+            'Thought: go\nAction: {"name":"lookup","arguments":{"q":"</tool_call> } {"}} then a stray }looks like json{',
+            "</tool_call> } {",
+        ),
+        ('Action: {"action": "lookup", "action_input": {"q": "x",}}', "x"),
+        (
+            'Thought: not {"name":"lookup","arguments":{"q":"y"}}\nAction: {\n"name": "lookup", "arguments": {"q": "x"}}',
+            "x",
+        ),
+        (
+            'Action: {\n  "name": "lookup",\n  "arguments": {"q": "a\\nAction Input: {}"}\n}\nObservation: found it',
+            "a\nAction Input: {}",
+        ),
+    ],
+)
+def test_m06_a_call_behind_the_label_is_executed(text: str, asked: str) -> None:
+    """The first whole object behind `Action:` is the call, whatever its strings hold and whatever follows it."""
+    played = Played(text, DONE)
+    assert (played.executed, played.result.answer) == ([{"q": asked}], "done")
+    off = make(ScriptedModel([text, DONE]), tools_of(Ledger()), dialect=React(recover_text_calls=False))
+    assert run(off, "what is x?").tool_calls == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Action: {"name":"lookup","arguments":{"q":"x"',
+        'Action: {"name":"nothing","arguments":{"q":"x"}}',
+        'Action: {"name":"lookup","arguments":{"q":"x"}}\nAction Input: {"q": "y"}',
+        'Action: {"name":"lookup","arguments":{"q":"x"}}\nAction Input: {"q": "y"}\nAction Input: {"q": "z"}',
+    ],
+)
+def test_m06_a_call_behind_the_label_that_has_no_clear_reading_is_told(text: str) -> None:
+    """One that is cut, of no tool, or with another input under it does not run."""
+    played = Played(text, DONE)
+    assert (played.executed, played.result.answer) == ([], "done")
+
+
 def test_m15_a_broken_call_in_the_place_of_the_protocol_is_told() -> None:
     """Markup that cannot be read is neither run nor shown as the answer."""
     played = Played('<tool_call>{"name": "lookup", "arguments": {"q": "x', DONE)

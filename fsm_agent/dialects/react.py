@@ -25,7 +25,8 @@ from fsm_agent.dialects.base import (
 )
 from fsm_agent.dialects.native import calls_beside, from_text, requested
 from fsm_agent.dialects.react_text import ReactReply, parse_react
-from fsm_agent.dialects.repair import Malformed, Repair, parse_call_text, split_thinking
+from fsm_agent.dialects.repair import CallText, Fault, Malformed, Repair, parse_call_text, split_thinking
+from fsm_agent.dialects.repair.scan import past_object
 from fsm_agent.dialects.textual import describe, known_so_far, observation, observations
 from fsm_agent.effects import Call, Replied, Result
 from fsm_agent.history import flatten
@@ -41,7 +42,7 @@ class React:
     """One thought and one action a reply, in labelled lines; the labels stay English in every language.
 
     `recover_text_calls`: a reply without labels that is nothing but a call of a registered tool, as the model was trained to write
-    one, is read as that call. False reads it as an answer.
+    one, is read as that call, and so is one behind `Action:`. False reads the first as an answer, and tells the second.
     """
 
     recover_text_calls: bool = True
@@ -78,6 +79,8 @@ class React:
         said = _named(parse_react(reply.text, truncated=reply.may_be_cut), tools)
         if not (said.labelled or reply.truncated):
             return _unlabelled(text, said.repairs, tools if self.recover_text_calls else ())
+        if self.recover_text_calls and not reply.may_be_cut and (found := _called_in_label(said, tools)):
+            return Calls(tuple([from_text(one) for one in found]), said.thought, said.repairs)
         return _reading(said, truncated=reply.truncated)
 
     def keep_round(
@@ -114,6 +117,15 @@ def _named(said: ReactReply, tools: Collection[str]) -> ReactReply:
     if said.action in tools or name not in tools:
         return said
     return replace(said, action=name, repairs=(*said.repairs, Repair.CALL_AS_TEXT))
+
+
+def _called_in_label(said: ReactReply, tools: Collection[str]) -> tuple[CallText, ...] | None:
+    """The call that stands behind the label as a whole, `Action: {"name": ..., "arguments": {...}}`; what follows the object is dropped."""
+    arguments = said.arguments
+    if not said.written or not isinstance(arguments, Malformed) or arguments.kind is not Fault.MISSING:
+        return None
+    end = past_object(said.written, 0)
+    return None if end is None else parse_call_text(said.written[:end], registered=tools)
 
 
 def _unlabelled(text: str, repairs: tuple[str, ...], tools: Collection[str]) -> Reading:

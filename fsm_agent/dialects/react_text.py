@@ -27,6 +27,8 @@ class ReactReply:
     repairs: tuple[str, ...] = ()
     labelled: bool = True
     """False when the text has no label at all."""
+    written: str = ""
+    """With an action that begins with a brace: the text from that brace on."""
 
 
 _LABEL: Final = re.compile(
@@ -80,7 +82,9 @@ def parse_react(text: str, *, truncated: bool = False) -> ReactReply:
         repairs += [Repair.FIRST_OF_SEVERAL] if len(actions) > 1 else []
         repairs += [Repair.ACTION_OVER_ANSWER] if answers else []
         arguments = _arguments(body, *actions[0], truncated=truncated)
-        return ReactReply(thought, _name(body, actions[0][0]), arguments, None, tuple(repairs))
+        name, rest = _name(body, actions[0][0]), body[actions[0][0].start :].lstrip()
+        written = rest if name.startswith("{") else ""
+        return ReactReply(thought, name, arguments, None, tuple(repairs), written=written)
     if answers:
         return _answered(thought, _answers(body, answers, kept[-1].end), repairs)
     stray = any(section.label == "input" for section in kept)
