@@ -324,7 +324,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> Driven:
         full = config_of(config, more)
         recalled = () if self._recall is None else self._recall.recall(read_input(given).text)
-        setup, new = self._setup_now(), self._asked(given, ids_of(given, config, full))
+        setup, new = self._setup_now(), self._new_run(given, ids_of(given, config, full))
         slot = Slot(new.run_id)
         try:
             stored = self._runner.open(slot, new.thread_id)
@@ -342,7 +342,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
     ) -> AsyncGenerator[StreamItem]:
         full = aconfig_of(config, more)
         recalled = () if self._recall is None else await self._recall.arecall(read_input(given).text)
-        setup, new = self._setup_now(), self._asked(given, ids_of(given, config, full))
+        setup, new = self._setup_now(), self._new_run(given, ids_of(given, config, full))
         slot = Slot(new.run_id)
         stored = await self._runner.aopen(slot, new.thread_id)
         try:
@@ -356,7 +356,7 @@ class Agent(Named, Drawable, Verifiable, Runnable[AgentInput, RunResult]):
             async for item in items:
                 yield item
 
-    def _asked(self, given: AgentInput, ids: Ids) -> NewRun:
+    def _new_run(self, given: AgentInput, ids: Ids) -> NewRun:
         checked_policy(self.policy, self.tools)
         return new_run(given, ids, language=self._language, dialect=self.setup.dialect)
 

@@ -61,10 +61,10 @@ GLANCE: Final = 1.0
 class CallerThread(Enum):
     """Asks whoever drives a run to go on with it on the thread of the caller: for code that a user may have tied to it."""
 
-    HERE = "here"
+    CALLER_THREAD = "caller_thread"
 
 
-CALLER_THREAD: Final = CallerThread.HERE
+CALLER_THREAD: Final = CallerThread.CALLER_THREAD
 
 
 @dataclass(slots=True, kw_only=True)

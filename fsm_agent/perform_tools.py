@@ -36,6 +36,7 @@ _BUGS: Final = (
     ToolRefusal,
     CallbackFailed,
 )
+"""What a mistake in code raises, and what says that it is not to be tried again: a second try would fail as the first."""
 _WRONG_VALUE: Final = (ValueError, LookupError, ArithmeticError)
 _GARBLED: Final = (JSONDecodeError, UnicodeError)
 """Errors of value that come from what a tool was sent, not from what it was called with."""

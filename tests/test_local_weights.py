@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+import platformdirs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -368,6 +369,14 @@ def test_a_user_without_a_home_is_told_which_variable_to_set(chosen: str, monkey
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FSM_AGENT_CACHE_DIR", chosen)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(ModelError, match="Set FSM_AGENT_CACHE_DIR"):
+        weights.list_models()
+
+
+def test_a_cache_folder_without_a_home_is_refused_whoever_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of platformdirs give a folder below `~` where nobody knows the home; none of that name is ever made."""
+    monkeypatch.delenv("FSM_AGENT_CACHE_DIR", raising=False)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: Path("~nobody-of-this-name/.cache"))
     with pytest.raises(ModelError, match="Set FSM_AGENT_CACHE_DIR"):
         weights.list_models()
 

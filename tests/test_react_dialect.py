@@ -350,7 +350,7 @@ def test_m15_a_call_in_the_place_of_the_protocol_is_executed(text: str) -> None:
     ("text", "asked"),
     [
         (
-            'Thought: go\nAction: {"name":"lookup","arguments":{"q":"</tool_call> } {"}} then a stray }looks like json{',
+            'Action: {"name":"lookup","arguments":{"q":"</tool_call> } {"}} then a stray }looks like json{',
             "</tool_call> } {",
         ),
         ('Action: {"action": "lookup", "action_input": {"q": "x",}}', "x"),
@@ -385,6 +385,15 @@ def test_m06_a_call_behind_the_label_that_has_no_clear_reading_is_told(text: str
     """One that is cut, of no tool, or with another input under it does not run."""
     played = Played(text, DONE)
     assert (played.executed, played.result.answer) == ([], "done")
+
+
+@pytest.mark.parametrize(("behind", "executed"), [("", []), ("\nObservation: x is 9 and", [{"q": "x"}])])
+def test_m06_a_call_behind_the_label_runs_from_a_cut_reply_as_any_action_does(
+    behind: str, executed: list[dict[str, Any]]
+) -> None:
+    """Where the reply was cut right behind it, more may have been to come; where it was cut in an invention, nothing."""
+    played = Played(reply('Action: {"name":"lookup","arguments":{"q":"x"}}' + behind, finish_reason="length"), DONE)
+    assert (played.executed, played.result.answer) == (executed, "done")
 
 
 def test_m15_a_broken_call_in_the_place_of_the_protocol_is_told() -> None:

@@ -79,7 +79,7 @@ class React:
         said = _named(parse_react(reply.text, truncated=reply.may_be_cut), tools)
         if not (said.labelled or reply.truncated):
             return _unlabelled(text, said.repairs, tools if self.recover_text_calls else ())
-        if self.recover_text_calls and not reply.may_be_cut and (found := _called_in_label(said, tools)):
+        if self.recover_text_calls and (found := _called_in_label(said, tools)):
             return Calls(tuple([from_text(one) for one in found]), said.thought, said.repairs)
         return _reading(said, truncated=reply.truncated)
 

@@ -16,7 +16,7 @@ from fsm_agent.language import Language, texts_for
 from fsm_agent.limits import Limits
 from fsm_agent.records import RunResult
 from fsm_agent.redact import redact
-from fsm_agent.testing.asserts import describe_run as told_run
+from fsm_agent.testing.asserts import describe_run
 from fsm_agent.testing.code import Code, call_of, literal
 from fsm_agent.trail.entries import Entry
 from fsm_agent.trail.forms import reading
@@ -69,7 +69,7 @@ def as_test(entries: Sequence[Entry], *, secrets: bool = False) -> str:
     ]
     if taken != recorded:
         raise RunError(
-            f"this run cannot be made a test: replayed with scripts it takes another path. {told_run(result)}"
+            f"this run cannot be made a test: replayed with scripts it takes another path. {describe_run(result)}"
         )
     return draft.text(result)
 

@@ -9,8 +9,7 @@ from typing import Any, Final, get_args
 from fsm_agent.agent import Agent
 from fsm_agent.alphabet import TERMINAL, Event, State, StopReason
 from fsm_agent.context import Context, Setup
-from fsm_agent.definition import check_types, memory_of
-from fsm_agent.definition import checked_names as known_names
+from fsm_agent.definition import check_types, checked_names, memory_of
 from fsm_agent.dialects import Dialect, dialect_for
 from fsm_agent.effects import Effect
 from fsm_agent.errors import DefinitionError, IllegalTransition
@@ -168,7 +167,7 @@ def at(
     """
     check_types(agent=agent, table=None if isinstance(table, Machine) else table, limits=limits, tools=tools)
     check_types(system=system, ladder=ladder, task=task)
-    known_names("language", [language], get_args(Language))
+    checked_names("language", [language], get_args(Language))
     machine = table if isinstance(table, Machine) else Machine(table) if table is not None else _machine_of(agent)
     where = member(State, state, "state", machine.states)
     known = named_fields(fields, limits)
@@ -199,7 +198,7 @@ def _setup(
         dialect=own.dialect if dialect is None else dialect_for(dialect),
         memory=own.memory if memory is None else memory_of(memory),
         system=own.system if system is None else system,
-        ladder=own.ladder if ladder is None else known_names("rung of the ladder", ladder, Rung),
+        ladder=own.ladder if ladder is None else checked_names("rung of the ladder", ladder, Rung),
         memo={},
     )
 

@@ -222,4 +222,4 @@ ASKING = tool(requires_approval=True)(transfer)
 
 def new_run(agent: Agent, task: str = "task", run_id: str | None = None) -> Run:
     """A run of `agent` that nobody drives."""
-    return agent._begin(agent._setup_now(), agent._asked(task, (run_id, None)), (), (), streaming=False)
+    return agent._begin(agent._setup_now(), agent._new_run(task, (run_id, None)), (), (), streaming=False)
